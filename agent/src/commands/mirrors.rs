@@ -12,6 +12,7 @@ use sluice_unixctl::Output;
 use super::arguments::Arguments;
 use super::failure::Failure;
 use super::ports;
+use crate::mirroring::Shown;
 use crate::service::{AgentView, Receipt, Service};
 
 /// `sluice/add-mirror`: `NAME KEY PORT[,PORT]...`
@@ -34,14 +35,28 @@ pub(super) fn show(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Re
         // Writing to a string does not fail.
         let _ = text::write_key(&mut key, &MaskedKey::new(&matches[0]), &style);
         write!(out, "mirror:{name}, key:{key}, ports:{}", copies.join(","))?;
-        match device.mirror(name) {
-            Some(MirrorCounters { packets, bytes, placement }) => {
-                writeln!(out, ", packets:{packets}, bytes:{bytes}, in:{placement}")?;
+        counted(device.mirror(name), out)?;
+    }
+    for Shown { name, class, port, to, refused } in agent.mirroring().iter() {
+        write!(out, "mirror:{name}, class:{class}, in_port:{}", port_text(*port, &names))?;
+        match refused {
+            Some(refusal) => writeln!(out, ", refused[{refusal}]")?,
+            None => {
+                write!(out, ", to:{to}")?;
+                counted(device.mirror(name), out)?;
             }
-            None => writeln!(out, ", not in the device")?,
         }
     }
     Ok(())
+}
+
+fn counted(counters: Option<MirrorCounters>, out: &mut dyn Output) -> std::fmt::Result {
+    match counters {
+        Some(MirrorCounters { packets, bytes, placement }) => {
+            writeln!(out, ", packets:{packets}, bytes:{bytes}, in:{placement}")
+        }
+        None => writeln!(out, ", not in the device"),
+    }
 }
 
 fn port_text(port: PortNumber, names: &PortMap) -> String {

@@ -2,14 +2,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sluice_control::mirror::Class;
 use sluice_flow::backend::{MirrorCounters, Placement, PortCounters};
 use sluice_flow::{EndReason, FlowState, Refusal};
 
 use super::measure::Read::{Durations, Each, One, Words};
 use super::measure::{self, Kind, Measure, Metric, Read};
+use super::mirroring;
 use super::number::Number;
 use super::reading::Reading;
 use crate::observe::event_counts::{EVENT_COUNTS, EventCount, EventMetric};
+use crate::mirroring::Loss;
 use crate::upkeep::rebalancing::State;
 use sluice_journal::JournalReport;
 use sluice_offload::{LATENCY_BUCKETS, WorkerReport};
@@ -320,6 +323,41 @@ static OTHERS: &[Measure] = &[
         "Bytes of packets that a mirror copied.",
         Each("mirror", |now| mirrors(now, |found| found.bytes)),
     ),
+    gauge("sluice_control_mirrors", "Mirrors of control traffic, by what has come of them.", Each("state", mirroring::mirrors))
+        .only_if(mirroring::is_on)
+        .stats("mirroring.states"),
+    counter(
+        "sluice_control_mirror_packets_total",
+        "Packets of control traffic that the device copied.",
+        Each("class", |now| mirroring::copied(now, |found| found.packets, handed_out)),
+    )
+    .only_if(mirroring::is_on)
+    .stats("mirroring.packets"),
+    counter(
+        "sluice_control_mirror_bytes_total",
+        "Bytes of packets of control traffic that the device copied.",
+        Each("class", |now| mirroring::copied(now, |found| found.bytes, handed_out_bytes)),
+    )
+    .only_if(mirroring::is_on)
+    .stats("mirroring.bytes"),
+    gauge(
+        "sluice_mirror_socket_clients",
+        "Clients of the mirror socket.",
+        One(|now| now.agent.mirroring.handout().clients().into()),
+    )
+    .only_if(mirroring::is_on)
+    .stats("mirroring.clients"),
+    counter(
+        "sluice_mirror_socket_frames_total",
+        "Copies that were written to a client of the mirror socket.",
+        Each("class", mirroring::sent),
+    )
+    .only_if(mirroring::is_on)
+    .stats("mirroring.sent"),
+    socket_drops("no_client", |now| mirroring::lost(now, Loss::NoClient)).stats("mirroring.drops.no_client"),
+    socket_drops("queue_full", |now| mirroring::lost(now, Loss::QueueFull)).stats("mirroring.drops.queue_full"),
+    socket_drops("disconnected", |now| mirroring::lost(now, Loss::Disconnected)).stats("mirroring.drops.disconnected"),
+    socket_drops("too_long", |now| mirroring::lost(now, Loss::TooLong)).stats("mirroring.drops.too_long"),
     at_ports(PORT_PACKETS, "rx", |now| ports(now, |port| port.rx_packets)),
     at_ports(PORT_PACKETS, "tx", |now| ports(now, |port| port.tx_packets)),
     at_ports(PORT_BYTES, "rx", |now| ports(now, |port| port.rx_bytes)),
@@ -373,6 +411,16 @@ const fn of_events(count: &EventCount) -> Measure {
 
 const fn lookup(result: &'static str, read: fn(&Reading<'_>) -> Number) -> Measure {
     counter("sluice_lookups_total", "Lookups in chain 0.", One(read)).label("result", result)
+}
+
+const fn socket_drops(cause: &'static str, read: fn(&Reading<'_>) -> Vec<(String, Number)>) -> Measure {
+    counter(
+        "sluice_mirror_socket_drops_total",
+        "Copies that a client of the mirror socket did not get.",
+        Each("class", read),
+    )
+    .label("cause", cause)
+    .only_if(mirroring::is_on)
 }
 
 const fn at_ports(
@@ -477,6 +525,14 @@ fn mirrors(now: &Reading<'_>, read: fn(&MirrorCounters) -> u64) -> Vec<(String, 
     let objects = now.agent.objects();
     let counted = |name: &String| Some((name.clone(), read(&now.device.mirror(name)?).into()));
     objects.mirrors().filter_map(|mirror| counted(&mirror.name)).collect()
+}
+
+fn handed_out(now: &Reading<'_>, class: Class) -> u64 {
+    now.agent.mirroring.handout().counts().copied(class)
+}
+
+fn handed_out_bytes(now: &Reading<'_>, class: Class) -> u64 {
+    now.agent.mirroring.handout().counts().copied_bytes(class)
 }
 
 /// Of ports at which the device counts.
