@@ -355,6 +355,8 @@ impl Agent {
             match events.try_next() {
                 Ok(DeviceEvent::Changed { cause }) => schedule.note(cause),
                 Ok(DeviceEvent::RuleLost(rule)) => self.queue.lost(rule),
+                // Somebody has removed the network device of a tap.
+                Ok(DeviceEvent::PortChanged(port)) if port.is_tap() => self.renew_mirroring(),
                 Ok(DeviceEvent::PortChanged(port)) => self.queue.redo_port(port),
                 Ok(DeviceEvent::Reset { .. }) => {
                     self.resync()?;

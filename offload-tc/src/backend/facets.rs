@@ -56,7 +56,10 @@ impl Mirrors for Classifier {
 
 impl Adopter for Classifier {
     fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
-        self.core.adopt(claims)
+        let adoption = self.core.adopt(claims)?;
+        // After the rules that sent to them.
+        self.core.remove_taps_left()?;
+        Ok(adoption)
     }
 
     fn holdings(&self) -> Result<Vec<Holding>, Refusal> {
