@@ -70,6 +70,7 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
         known_keys("[[port]]\nnumber = 1\nname = \"a\"\nbogus = 1"),
         known_keys("[[meter]]\nid = 1\nbogus = 1"),
         known_keys("[[mirror]]\nname = \"a\"\nkey = \"\"\nports = []\nbogus = 1"),
+        known_keys("[mirror]\nbogus = 1"),
         known_keys("[[ct_timeout]]\nname = \"a\"\nbogus = 1"),
     ];
     for key in keys.concat() {
