@@ -25,6 +25,8 @@ use crate::config::{Config, Difference};
 use crate::mirroring::Mirroring;
 use crate::observe::coverage::Coverage;
 use crate::observe::events::Events;
+use crate::observe::recent::Recent;
+use crate::upkeep::audit::Audit;
 use crate::upkeep::device_counters::{DeviceCounters, Published};
 use crate::upkeep::inspection::Inspection;
 use crate::upkeep::orphans::Found;
@@ -64,6 +66,8 @@ pub struct Agent {
     adopted: OnceLock<Adopted>,
     /// The mirror of control traffic.
     pub mirroring: Mirroring,
+    /// The last audit and the last reload.
+    pub recent: Recent,
     /// Flows of earlier runs on their way back into the device.
     pub reinstatement: Reinstatement,
     /// What other owners had in the device when it was last looked.
@@ -184,6 +188,7 @@ impl Agent {
             counted: Published::default(),
             adopted: OnceLock::new(),
             mirroring,
+            recent: Recent::default(),
             reinstatement: Reinstatement::default(),
             others: Mutex::default(),
             reloading: Mutex::default(),
@@ -268,6 +273,11 @@ impl Agent {
         // The parts of an agent run once.
         self.adopted.get_or_init(|| found);
         Ok(())
+    }
+
+    /// Notes what an audit found.
+    pub fn note_audit(&self, found: &Audit) {
+        self.recent.note_audit(found, self.clock.now());
     }
 
     /// What other owners had in the device when it was last looked: at the start, and whenever orphans are asked for.

@@ -36,7 +36,7 @@ use crate::commands;
 use crate::config::{Config, Loaded, OnExit, Places, parse_metrics};
 use crate::mirroring;
 use crate::observe::coverage;
-use crate::observe::http::{HttpOptions, HttpServer, METRICS_CONTENT_TYPE, StatusCode, TEXT_CONTENT_TYPE};
+use crate::observe::http::{HttpOptions, HttpServer, StatusCode, TEXT_CONTENT_TYPE};
 use crate::observe::measures::Reading;
 use crate::observe::metrics::Metrics;
 use crate::reload::{Reloader, Reloads, Reply, located};
@@ -176,7 +176,6 @@ enum Request {
 struct Daemon {
     agent: Arc<Agent>,
     logging: Arc<Logging>,
-    log: LogWriter,
     /// Whether flows are removed at the end, whatever the configuration says.
     cleanup: Arc<AtomicBool>,
 }
@@ -188,7 +187,7 @@ impl Daemon {
         let Loaded { config, places, moved } = loaded;
         let clock = Arc::new(MonotonicClock::showing(CLOCK_START));
         let (log, _last_lines) = LogWriter::start(std::io::stderr())?;
-        let logging = Arc::new(Logging::start(&config.log, config.log_rate, clock.clone(), log.clone())?);
+        let logging = Arc::new(Logging::start(&config.log, config.log_rate, clock.clone(), log)?);
         moved.iter().for_each(|moved| tracing::warn!("{moved}"));
         let runtime = Runtime::new()?;
         let _entered = runtime.enter();
@@ -210,7 +209,8 @@ impl Daemon {
         let objects = config.persist.then(|| ObjectsFile::open(&config.state_dir())).transpose()?;
         let keeping = Keeping { journal: opened.as_ref().map(|opened| opened.journal.clone()), objects };
         let (agent, parts) = Agent::open(config, seed, clock, keeping).map_err(|error| located(&places, error))?;
-        let daemon = Self { agent, logging, log, cleanup: Arc::default() };
+        agent.recent.note_reload(true, SystemTime::now());
+        let daemon = Self { agent, logging, cleanup: Arc::default() };
 
         // A limit on the size of files is an error of the write that goes beyond it, not the death of the agent.
         let _too_large = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
@@ -230,7 +230,7 @@ impl Daemon {
         daemon.note_coverage(&mut lifecycle);
         daemon.note_reinstatement(&mut lifecycle);
         let (ask, asked) = mpsc::unbounded_channel();
-        let metrics = Arc::new(Metrics::new(daemon.agent.clone(), Some(daemon.log.clone()))?);
+        let metrics = Arc::new(Metrics::new(daemon.agent.clone(), Some(daemon.logging.clone()))?);
         if let Some(http) = http {
             daemon.serve_http(&mut lifecycle, http, metrics.clone())?;
         }
@@ -296,8 +296,8 @@ impl Daemon {
         let ready = metrics.clone();
         let (liveness, clock) = (lifecycle.liveness(), self.agent.clock.clone());
         let server = server
-            .page("/metrics", move || match metrics.text() {
-                Ok(text) => (StatusCode::OK, METRICS_CONTENT_TYPE, text),
+            .negotiated_page("/metrics", move |accept| match metrics.negotiated(accept) {
+                Ok((content_type, text)) => (StatusCode::OK, content_type, text),
                 Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, TEXT_CONTENT_TYPE, format!("{error}\n")),
             })
             .page("/healthz", move || match liveness.look(clock.now()) {

@@ -80,8 +80,9 @@ impl Connections for SoftNic {
         self.0.policies.remove(name)
     }
 
-    fn visit_connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) {
+    fn visit_connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) -> Result<(), Refusal> {
         self.0.conntrack.list(zone, self.0.clock.now(), visit);
+        Ok(())
     }
 
     fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal> {
@@ -90,6 +91,10 @@ impl Connections for SoftNic {
 
     fn connection_buckets(&self) -> Result<Vec<usize>, Refusal> {
         Ok(self.0.conntrack.buckets())
+    }
+
+    fn connection_count(&self) -> Result<usize, Refusal> {
+        Ok(self.0.conntrack.buckets().iter().sum())
     }
 
     fn connection_limit(&self) -> Result<u32, Refusal> {
@@ -119,6 +124,10 @@ impl Connections for SoftNic {
 impl Capacity for SoftNic {
     fn room(&self) -> Room {
         self.0.hardware.room()
+    }
+
+    fn limit(&self) -> Option<usize> {
+        self.0.hardware.limit()
     }
 }
 

@@ -365,7 +365,7 @@ fn what_is_deployed_is_right() {
     let deploy = |name: &str| repository("deploy").join(name);
     let check = run(Command::new(binary("sluiced")).args(["--check", "--config"]).arg(deploy("sluiced.toml")));
     assert_eq!((check.code, check.err.as_str()), (Some(0), ""));
-    let promtool = run(Command::new("promtool").args(["check", "config"]).arg(deploy("prometheus.yml")));
+    let promtool = run(Command::new("promtool").args(["check", "config"]).arg(deploy("prometheus/prometheus.yml")));
     assert_eq!(promtool.code, Some(0), "{}", promtool.err);
     for unit in ["sluiced.service", "sluice-mirror-send.service", "sluice-mirror-collect.service"] {
         let verify = run(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(deploy(unit)));

@@ -6,3 +6,6 @@ pub mod events;
 pub mod http;
 pub(crate) mod measures;
 pub mod metrics;
+mod openmetrics;
+pub(crate) mod readiness;
+pub mod recent;

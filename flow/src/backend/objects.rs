@@ -90,7 +90,8 @@ pub struct CopiedPacket<'a> {
     pub frame: &'a [u8],
 }
 
-/// Tracked connections, which a device has that tracks them itself: their list, how many there may be, and how long they live.
+/// Tracked connections, of a device that tracks them itself or of whoever tracks them for it: their list, how many there may be, and how
+/// long they live.
 ///
 /// Called from the threads of the control socket, several at a time.
 pub trait Connections {
@@ -102,14 +103,18 @@ pub trait Connections {
     /// Removes a timeout policy. Fails if a rule uses it, or if there is none of that name.
     fn remove_timeout_policy(&self, name: &str) -> Result<(), Refusal>;
 
-    /// Shows the connections of a zone, or of all. One that comes or goes meanwhile may be shown or not.
-    fn visit_connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection));
+    /// Shows the connections of a zone, or of all. One that comes or goes meanwhile may be shown or not. Fails if whoever tracks them
+    /// cannot be asked; some may have been shown then.
+    fn visit_connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) -> Result<(), Refusal>;
 
     /// Forgets the connections that are selected. Returns how many there were.
     fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal>;
 
     /// Returns how many connections there are in each bucket of the table, including expired ones that have not been removed yet.
     fn connection_buckets(&self) -> Result<Vec<usize>, Refusal>;
+
+    /// Returns how many connections there are, including expired ones that have not been removed yet.
+    fn connection_count(&self) -> Result<usize, Refusal>;
 
     /// Returns how many connections there may be.
     fn connection_limit(&self) -> Result<u32, Refusal>;

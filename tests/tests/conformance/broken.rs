@@ -423,8 +423,8 @@ impl Connections for Broken {
         self.tracked()?.remove_timeout_policy(name)
     }
 
-    fn visit_connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) {
-        self.tracked().unwrap().visit_connections(zone, visit);
+    fn visit_connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) -> Result<(), Refusal> {
+        self.tracked()?.visit_connections(zone, visit)
     }
 
     fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal> {
@@ -433,6 +433,10 @@ impl Connections for Broken {
 
     fn connection_buckets(&self) -> Result<Vec<usize>, Refusal> {
         self.tracked()?.connection_buckets()
+    }
+
+    fn connection_count(&self) -> Result<usize, Refusal> {
+        self.tracked()?.connection_count()
     }
 
     fn connection_limit(&self) -> Result<u32, Refusal> {
@@ -495,6 +499,10 @@ impl Capacity for Broken {
     fn room(&self) -> Room {
         let room = self.inner.capacity().map(Capacity::room).unwrap_or_default();
         if self.is(Breach::HasAlwaysRoom) { Room { free: 1, ..room } } else { room }
+    }
+
+    fn limit(&self) -> Option<usize> {
+        self.inner.capacity().and_then(Capacity::limit)
     }
 }
 
