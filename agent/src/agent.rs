@@ -221,7 +221,8 @@ impl Agent {
     pub fn count_device(&self) {
         self.counted.renew(|| {
             let (objects, mirroring) = (self.objects(), self.mirroring.shown());
-            let of_classes = mirroring.iter().filter(|mirror| mirror.refused.is_none()).map(|mirror| mirror.name.clone());
+            let of_classes =
+                mirroring.iter().filter(|mirror| mirror.refused.is_none()).map(|mirror| mirror.name.clone());
             DeviceCounters::read(
                 &*self.backend,
                 objects.ports().iter().map(|port| port.number),

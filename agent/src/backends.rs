@@ -123,8 +123,12 @@ impl Configured {
     /// Checks the mirror of control traffic as far as that can be done without the device. Fails with a sentence.
     pub fn check_mirroring(&self, mirroring: &Mirroring) -> Result<(), String> {
         match (self.row.kind.mirrors_to_ports_only, mirroring.to) {
-            (true, None) => Err(format!("backend \"{}\" copies to ports of its device only: `to` names one", self.name())),
-            (false, Some(_)) => Err(format!("`to` is not for backend \"{}\", whose copies have a way out", self.name())),
+            (true, None) => {
+                Err(format!("backend \"{}\" copies to ports of its device only: `to` names one", self.name()))
+            }
+            (false, Some(_)) => {
+                Err(format!("`to` is not for backend \"{}\", whose copies have a way out", self.name()))
+            }
             _ => Ok(()),
         }
     }

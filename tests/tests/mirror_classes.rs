@@ -6,7 +6,6 @@
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 
-use socket2::{SockFilter, SockRef};
 use sluice_control::mirror::{Class, MAX_TAGS, filter};
 use sluice_flow::backend::{Backend, Injector, Mirrors, OpenConfig};
 use sluice_flow::mirror::Mirror;
@@ -15,6 +14,7 @@ use sluice_flow::text::parse_key;
 use sluice_flow::time::MonotonicClock;
 use sluice_offload_soft::SoftNic;
 use sluice_tests::control_frames::{Sample, samples};
+use socket2::{SockFilter, SockRef};
 
 /// Whether the kernel lets a frame through the filter of a class.
 struct Filter(UnixDatagram, UnixDatagram);

@@ -83,11 +83,14 @@ fn control_frames_come_out_with_class_port_and_flow_byte_for_byte_and_nothing_el
     let flows = works(&daemon, &["dump-flows", "-m"]);
     let ufid = flows.split_once("ufid:").unwrap().1.split_once(',').unwrap().0.replace('-', "");
     let arp = u128::from_str_radix(&ufid, 16).unwrap();
-    let wanted: Vec<_> = samples.iter().filter_map(|Sample { class, frame, .. }| {
-        // The flow takes ARP without a tag.
-        let ufid = (frame[12..14] == [0x08, 0x06]).then_some(arp);
-        Some(Told { class: (*class)?, in_port: Some(1), ufid, frame: frame.clone() })
-    }).collect();
+    let wanted: Vec<_> = samples
+        .iter()
+        .filter_map(|Sample { class, frame, .. }| {
+            // The flow takes ARP without a tag.
+            let ufid = (frame[12..14] == [0x08, 0x06]).then_some(arp);
+            Some(Told { class: (*class)?, in_port: Some(1), ufid, frame: frame.clone() })
+        })
+        .collect();
     let mut got = told(&client, wanted.len());
     let order = |told: &Told| wanted.iter().position(|wanted| wanted == told);
     got.sort_by_key(order);
@@ -99,9 +102,7 @@ fn control_frames_come_out_with_class_port_and_flow_byte_for_byte_and_nothing_el
     for class in Class::ALL.into_iter().filter(|class| *class != Class::Flow) {
         let copied = wanted.iter().filter(|told| told.class == class).count() + usize::from(class == Class::Arp);
         let series = |metric: &str| daemon.metric(&format!("{metric}{{class=\"{class}\"}}"));
-        eventually("the counters are polled", || {
-            series("sluice_control_mirror_packets_total") == Some(copied as f64)
-        });
+        eventually("the counters are polled", || series("sluice_control_mirror_packets_total") == Some(copied as f64));
         assert_eq!(series("sluice_mirror_socket_frames_total"), Some(copied as f64), "{class}");
     }
 }
@@ -212,7 +213,8 @@ fn a_mirror_that_cannot_be_is_said_with_its_place() {
         let file = folder.path().join("sluiced.toml");
         std::fs::write(&file, text).unwrap();
         let args = ["--check", "--config", file.to_str().unwrap()];
-        let ran = sluice_tests::daemon::run(std::process::Command::new(sluice_tests::daemon::binary("sluiced")).args(args));
+        let ran =
+            sluice_tests::daemon::run(std::process::Command::new(sluice_tests::daemon::binary("sluiced")).args(args));
         (ran.code, ran.err)
     };
     let port = "[[port]]\nnumber = 1\nname = \"a\"\n";

@@ -82,7 +82,9 @@ impl MirroringTable {
         let mut of_protocols = of_protocols.into_iter();
         let first = of_protocols.next();
         match of_protocols.next() {
-            Some(second) => Err(Fault { span: second.span(), message: "there is a mirror with `protocols` already".into() }),
+            Some(second) => {
+                Err(Fault { span: second.span(), message: "there is a mirror with `protocols` already".into() })
+            }
             None => first.map(Self::read).transpose(),
         }
     }

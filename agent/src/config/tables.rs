@@ -334,13 +334,19 @@ impl MirrorTable {
             fault(&self.key, format!("mirror \"{name}\": behind \"{before}\", expected {}", error.expected))
         })?;
         let port = |reference: &Spanned<PortReference>| {
-            reference.get_ref().find(ports).ok_or_else(|| fault(reference, format!("there is no port {} to copy to", reference.get_ref().text())))
+            reference
+                .get_ref()
+                .find(ports)
+                .ok_or_else(|| fault(reference, format!("there is no port {} to copy to", reference.get_ref().text())))
         };
         let copies = self.ports.iter().map(port).collect::<Result<_, _>>()?;
         let mirror =
             Mirror::new(name.as_str(), parsed.matching, copies).map_err(|message| fault(&self.name, message))?;
         if mirror.is_reserved() {
-            return Err(fault(&self.name, format!("the names of mirrors from \"{}\" on are those of [mirror]", Mirror::RESERVED)));
+            return Err(fault(
+                &self.name,
+                format!("the names of mirrors from \"{}\" on are those of [mirror]", Mirror::RESERVED),
+            ));
         }
         if ports.get(mirror.port()).is_none() {
             return Err(fault(&self.key, format!("there is no port {} to be mirrored", mirror.port())));

@@ -144,7 +144,8 @@ impl Stage {
 /// The classes and ports of all mirrors that are wanted, by port.
 fn pairs(config: Option<&config::Mirroring>, ports: &PortMap) -> Vec<(Class, PortNumber)> {
     let Some(config) = config else { return Vec::new() };
-    let of_port = |number: PortNumber| mirrored_classes(config).iter().map(move |class| (class, number)).collect::<Vec<_>>();
+    let of_port =
+        |number: PortNumber| mirrored_classes(config).iter().map(move |class| (class, number)).collect::<Vec<_>>();
     mirrored_ports(config, ports).flat_map(|port| of_port(port.number)).collect()
 }
 

@@ -33,9 +33,9 @@ pub(super) fn mirrored_ports<'p>(
     ports: &'p PortMap,
 ) -> impl Iterator<Item = &'p Port> + 'p {
     let is_wanted = |number| config.ports.as_ref().is_none_or(|wanted| wanted.contains(&number));
-    ports.iter().filter(move |port| {
-        is_wanted(port.number) && port.kind != PortKind::Mirror && config.to != Some(port.number)
-    })
+    ports
+        .iter()
+        .filter(move |port| is_wanted(port.number) && port.kind != PortKind::Mirror && config.to != Some(port.number))
 }
 
 /// Returns the classes that have mirrors of their own.

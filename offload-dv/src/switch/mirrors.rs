@@ -27,9 +27,9 @@ impl Copying {
     /// Returns whether no packet is copied by both.
     fn excludes(&self, other: &Self) -> bool {
         let pairs = self.matched.iter().flat_map(|one| other.matched.iter().map(move |other| (one, other)));
-        pairs.into_iter().all(|(one, other)| {
-            MatchParameter::excludes((&one.mask, &one.value), (&other.mask, &other.value))
-        })
+        pairs
+            .into_iter()
+            .all(|(one, other)| MatchParameter::excludes((&one.mask, &one.value), (&other.mask, &other.value)))
     }
 }
 

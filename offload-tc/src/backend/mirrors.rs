@@ -309,7 +309,8 @@ impl Kernel {
     fn is_taken(&self, mirror: &str, id: FilterId) -> bool {
         let is_beside = |rule: FilterId| (rule.protocol, true) == (id.protocol, rule.handle != id.handle);
         let rules = self.parts.iter().filter_map(|((of, _), known)| Some((of, known.rule?)));
-        let mut there = rules.filter(|(_, rule)| (rule.hook, rule.chain, rule.priority) == (id.hook, id.chain, id.priority));
+        let mut there =
+            rules.filter(|(_, rule)| (rule.hook, rule.chain, rule.priority) == (id.hook, id.chain, id.priority));
         there.any(|(of, rule)| of != mirror || !is_beside(rule))
     }
 

@@ -3,24 +3,76 @@
 use sluice_control::mirror::Class;
 use sluice_flow::backend::MirrorCounters;
 
+use super::measure::Measure;
+use super::measure::Read::{Each, One};
 use super::number::Number;
 use super::reading::Reading;
+use super::table::{counter, gauge};
 use crate::mirroring::Loss;
 
+/// The rows, which are there only if something is mirrored.
+pub(super) static MIRRORING: &[Measure] = &[
+    gauge("sluice_control_mirrors", "Mirrors of control traffic, by what has come of them.", Each("state", mirrors))
+        .only_if(is_on)
+        .stats("mirroring.states"),
+    counter(
+        "sluice_control_mirror_packets_total",
+        "Packets of control traffic that the device copied.",
+        Each("class", |now| copied(now, |found| found.packets, handed_out)),
+    )
+    .only_if(is_on)
+    .stats("mirroring.packets"),
+    counter(
+        "sluice_control_mirror_bytes_total",
+        "Bytes of packets of control traffic that the device copied.",
+        Each("class", |now| copied(now, |found| found.bytes, handed_out_bytes)),
+    )
+    .only_if(is_on)
+    .stats("mirroring.bytes"),
+    gauge(
+        "sluice_mirror_socket_clients",
+        "Clients of the mirror socket.",
+        One(|now| now.agent.mirroring.handout().clients().into()),
+    )
+    .only_if(is_on)
+    .stats("mirroring.clients"),
+    counter(
+        "sluice_mirror_socket_frames_total",
+        "Copies that were written to a client of the mirror socket.",
+        Each("class", sent),
+    )
+    .only_if(is_on)
+    .stats("mirroring.sent"),
+    socket_drops("no_client", |now| lost(now, Loss::NoClient)).stats("mirroring.drops.no_client"),
+    socket_drops("queue_full", |now| lost(now, Loss::QueueFull)).stats("mirroring.drops.queue_full"),
+    socket_drops("disconnected", |now| lost(now, Loss::Disconnected)).stats("mirroring.drops.disconnected"),
+    socket_drops("too_long", |now| lost(now, Loss::TooLong)).stats("mirroring.drops.too_long"),
+];
+
+const fn socket_drops(cause: &'static str, read: fn(&Reading<'_>) -> Vec<(String, Number)>) -> Measure {
+    counter(
+        "sluice_mirror_socket_drops_total",
+        "Copies that a client of the mirror socket did not get.",
+        Each("class", read),
+    )
+    .label("cause", cause)
+    .only_if(is_on)
+}
+
 /// Whether anything is mirrored.
-pub(super) fn is_on(now: &Reading<'_>) -> bool {
+fn is_on(now: &Reading<'_>) -> bool {
     now.agent.config().mirroring.is_some()
 }
 
 /// The mirrors by what has come of them.
-pub(super) fn mirrors(now: &Reading<'_>) -> Vec<(String, Number)> {
+fn mirrors(now: &Reading<'_>) -> Vec<(String, Number)> {
     let shown = now.agent.mirroring.shown();
     let refused = shown.iter().filter(|mirror| mirror.refused.is_some()).count();
     [("set", shown.len() - refused), ("refused", refused)].map(|(state, count)| (state.into(), count.into())).into()
 }
 
 /// What the device copied of each class, as of the last poll. The copies of flows are counted where they are handed out.
-pub(super) fn copied(
+fn copied(
     now: &Reading<'_>,
     read: fn(&MirrorCounters) -> u64,
     handed_out: fn(&Reading<'_>, Class) -> u64,
@@ -39,13 +91,21 @@ pub(super) fn copied(
 }
 
 /// Copies of each class that were written to clients of the mirror socket.
-pub(super) fn sent(now: &Reading<'_>) -> Vec<(String, Number)> {
+fn sent(now: &Reading<'_>) -> Vec<(String, Number)> {
     let counts = now.agent.mirroring.handout().counts();
     Class::ALL.map(|class| (class.name().to_owned(), counts.sent(class).into())).into()
 }
 
 /// Copies of each class that a client of the mirror socket did not get.
-pub(super) fn lost(now: &Reading<'_>, loss: Loss) -> Vec<(String, Number)> {
+fn lost(now: &Reading<'_>, loss: Loss) -> Vec<(String, Number)> {
     let counts = now.agent.mirroring.handout().counts();
     Class::ALL.map(|class| (class.name().to_owned(), counts.lost(class, loss).into())).into()
+}
+
+fn handed_out(now: &Reading<'_>, class: Class) -> u64 {
+    now.agent.mirroring.handout().counts().copied(class)
+}
+
+fn handed_out_bytes(now: &Reading<'_>, class: Class) -> u64 {
+    now.agent.mirroring.handout().counts().copied_bytes(class)
 }

@@ -3,17 +3,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use sluice_control::mirror::Class;
 use sluice_flow::backend::{Capacity, MirrorCounters, Placement, PortCounters};
 use sluice_flow::{EndReason, FlowState, Refusal};
 
 use super::measure::Read::{Durations, Each, One, Words};
 use super::measure::{self, Kind, Measure, Metric, Read};
-use super::mirroring;
+use super::mirroring::MIRRORING;
 use super::number::Number;
 use super::reading::Reading;
 use crate::observe::event_counts::{EVENT_COUNTS, EventCount, EventMetric};
-use crate::mirroring::Loss;
 use crate::observe::readiness::readiness;
 use crate::upkeep::difference;
 use crate::upkeep::rebalancing::State;
@@ -21,7 +19,7 @@ use sluice_journal::JournalReport;
 use sluice_offload::{LATENCY_BUCKETS, WorkerReport};
 
 /// Every number.
-pub(crate) static MEASURES: [&[Measure]; 3] = [FLOWS, &EVENTS, OTHERS];
+pub(crate) static MEASURES: [&[Measure]; 4] = [FLOWS, &EVENTS, OTHERS, MIRRORING];
 
 /// The totals of events: a row for each of [`EVENT_COUNTS`].
 static EVENTS: [Measure; EVENT_COUNTS.len()] = {
@@ -369,41 +367,6 @@ static OTHERS: &[Measure] = &[
         "Bytes of packets that a mirror copied.",
         Each("mirror", |now| mirrors(now, |found| found.bytes)),
     ),
-    gauge("sluice_control_mirrors", "Mirrors of control traffic, by what has come of them.", Each("state", mirroring::mirrors))
-        .only_if(mirroring::is_on)
-        .stats("mirroring.states"),
-    counter(
-        "sluice_control_mirror_packets_total",
-        "Packets of control traffic that the device copied.",
-        Each("class", |now| mirroring::copied(now, |found| found.packets, handed_out)),
-    )
-    .only_if(mirroring::is_on)
-    .stats("mirroring.packets"),
-    counter(
-        "sluice_control_mirror_bytes_total",
-        "Bytes of packets of control traffic that the device copied.",
-        Each("class", |now| mirroring::copied(now, |found| found.bytes, handed_out_bytes)),
-    )
-    .only_if(mirroring::is_on)
-    .stats("mirroring.bytes"),
-    gauge(
-        "sluice_mirror_socket_clients",
-        "Clients of the mirror socket.",
-        One(|now| now.agent.mirroring.handout().clients().into()),
-    )
-    .only_if(mirroring::is_on)
-    .stats("mirroring.clients"),
-    counter(
-        "sluice_mirror_socket_frames_total",
-        "Copies that were written to a client of the mirror socket.",
-        Each("class", mirroring::sent),
-    )
-    .only_if(mirroring::is_on)
-    .stats("mirroring.sent"),
-    socket_drops("no_client", |now| mirroring::lost(now, Loss::NoClient)).stats("mirroring.drops.no_client"),
-    socket_drops("queue_full", |now| mirroring::lost(now, Loss::QueueFull)).stats("mirroring.drops.queue_full"),
-    socket_drops("disconnected", |now| mirroring::lost(now, Loss::Disconnected)).stats("mirroring.drops.disconnected"),
-    socket_drops("too_long", |now| mirroring::lost(now, Loss::TooLong)).stats("mirroring.drops.too_long"),
     at_ports(PORT_PACKETS, "rx", |now| ports(now, |port| port.rx_packets)),
     at_ports(PORT_PACKETS, "tx", |now| ports(now, |port| port.tx_packets)),
     at_ports(PORT_BYTES, "rx", |now| ports(now, |port| port.rx_bytes)),
@@ -420,11 +383,11 @@ static OTHERS: &[Measure] = &[
 const PORT_PACKETS: (&str, &str) = ("sluice_port_packets_total", "Packets at a port.");
 const PORT_BYTES: (&str, &str) = ("sluice_port_bytes_total", "Bytes at a port.");
 
-const fn gauge(name: &'static str, help: &'static str, read: Read) -> Measure {
+pub(super) const fn gauge(name: &'static str, help: &'static str, read: Read) -> Measure {
     metric(Kind::Gauge, name, help, read)
 }
 
-const fn counter(name: &'static str, help: &'static str, read: Read) -> Measure {
+pub(super) const fn counter(name: &'static str, help: &'static str, read: Read) -> Measure {
     metric(Kind::Counter, name, help, read)
 }
 
@@ -461,16 +424,6 @@ const fn lookup(result: &'static str, read: fn(&Reading<'_>) -> Number) -> Measu
     counter("sluice_lookups_total", "Lookups in chain 0.", One(read)).label("result", result)
 }
 
-const fn socket_drops(cause: &'static str, read: fn(&Reading<'_>) -> Vec<(String, Number)>) -> Measure {
-    counter(
-        "sluice_mirror_socket_drops_total",
-        "Copies that a client of the mirror socket did not get.",
-        Each("class", read),
-    )
-    .label("cause", cause)
-    .only_if(mirroring::is_on)
-}
-
 const fn log_messages(level: &'static str, read: fn(&Reading<'_>) -> Number) -> Measure {
     counter("sluice_log_messages_total", "Messages logged, those included that log_rate kept back.", One(read))
         .label("level", level)
@@ -485,7 +438,7 @@ const fn at_ports(
 }
 
 impl Measure {
-    const fn stats(self, path: &'static str) -> Self {
+    pub(super) const fn stats(self, path: &'static str) -> Self {
         Self { stats: Some(path), ..self }
     }
 
@@ -493,14 +446,14 @@ impl Measure {
         Self { coverage: Some(name), ..self }
     }
 
-    const fn label(mut self, name: &'static str, value: &'static str) -> Self {
+    pub(super) const fn label(mut self, name: &'static str, value: &'static str) -> Self {
         if let Some(metric) = &mut self.metric {
             metric.label = Some((name, value));
         }
         self
     }
 
-    const fn only_if(mut self, is_there: fn(&Reading<'_>) -> bool) -> Self {
+    pub(super) const fn only_if(mut self, is_there: fn(&Reading<'_>) -> bool) -> Self {
         if let Some(metric) = &mut self.metric {
             metric.is_there = is_there;
         }
@@ -601,14 +554,6 @@ fn mirrors(now: &Reading<'_>, read: fn(&MirrorCounters) -> u64) -> Vec<(String, 
     let objects = now.agent.objects();
     let counted = |name: &String| Some((name.clone(), read(&now.device.mirror(name)?).into()));
     objects.mirrors().filter_map(|mirror| counted(&mirror.name)).collect()
-}
-
-fn handed_out(now: &Reading<'_>, class: Class) -> u64 {
-    now.agent.mirroring.handout().counts().copied(class)
-}
-
-fn handed_out_bytes(now: &Reading<'_>, class: Class) -> u64 {
-    now.agent.mirroring.handout().counts().copied_bytes(class)
 }
 
 /// Of ports at which the device counts.

@@ -10,7 +10,9 @@ use arc_swap::{ArcSwap, Guard};
 use sluice_flow::backend::PortCounters;
 use sluice_flow::port::{Port, PortNumber, Tunnel};
 use sluice_flow::refusal::Refusal;
-use sluice_netdev::{self as netdev, Control, Ifindex, IngressQdisc, Known, Links, NotRemoved, Ownership, TapError, TunnelError};
+use sluice_netdev::{
+    self as netdev, Control, Ifindex, IngressQdisc, Known, Links, NotRemoved, Ownership, TapError, TunnelError,
+};
 
 use self::device::{find_tunnel, refuse};
 use self::qdiscs::MadeQdiscs;
@@ -87,7 +89,8 @@ impl Ports {
     pub(crate) fn taps_left(&self, links: &Links) -> Vec<String> {
         let (ports, mark) = (self.load(), self.mark());
         let is_of_a_port = |name: &str| ports.iter().any(|attached| *attached.port.name == *name);
-        let left = links.iter().filter(|known| netdev::is_tap(&known.device, &mark) && !is_of_a_port(&known.device.name));
+        let left =
+            links.iter().filter(|known| netdev::is_tap(&known.device, &mark) && !is_of_a_port(&known.device.name));
         left.map(|known| known.device.name.to_string()).collect()
     }
 
