@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ use crate::agent::{Agent, DEVICE_WATCH, Keeping};
 use crate::backends::Configured;
 use crate::commands;
 use crate::config::{Config, Loaded, OnExit, Places, parse_metrics};
+use crate::mirroring;
 use crate::observe::coverage;
 use crate::observe::http::{HTML_CONTENT_TYPE, HttpOptions, HttpServer, StatusCode, TEXT_CONTENT_TYPE};
 use crate::observe::measures::Reading;
@@ -232,6 +234,7 @@ impl Daemon {
         let group = config.control_group.as_deref().map(group_id).transpose()?;
         // Who connects from now on is answered once all parts run.
         let listener = run_dir.bind_control(config.control_mode, group)?;
+        let mirror_listener = run_dir.bind_mirror(config.control_mode, group)?;
         let http = bind_http(&config, &places)?;
         let seed = seed::load_or_make(&config.state_dir())?;
         let _owner_lock = locks.owner(seed.owner())?;
@@ -256,6 +259,8 @@ impl Daemon {
         }
         let cleanup = daemon.cleanup.clone();
         parts.run(&daemon.agent, &mut lifecycle, move |agent| {
+            // Nobody is told any more what is copied where.
+            agent.mirroring.end();
             if agent.config().on_exit == OnExit::Flush || cleanup.load(Ordering::Relaxed) {
                 flush(agent);
             }
@@ -267,6 +272,7 @@ impl Daemon {
         if let Some(http) = http {
             daemon.serve_http(&mut lifecycle, http, metrics.clone())?;
         }
+        daemon.serve_mirror(&mut lifecycle, mirror_listener);
         daemon.serve_control(&mut lifecycle, (listener, group), metrics, ask)?;
         let capabilities = daemon.agent.backend.capabilities();
         tracing::info!(
@@ -348,6 +354,14 @@ impl Daemon {
             Ok(())
         });
         Ok(())
+    }
+
+    /// Hands out plans and copies.
+    fn serve_mirror(&self, lifecycle: &mut Lifecycle, listener: OwnedFd) {
+        let handout = self.agent.mirroring.handout().clone();
+        lifecycle.task("mirror", SERVER_DEADLINE, |stop| async move {
+            mirroring::server::serve(listener, handout, stop.requested()).await.map_err(|error| error.to_string())
+        });
     }
 
     fn serve_control(

@@ -1,8 +1,10 @@
 //! What the device has that not every device has.
 
+use std::sync::Arc;
+
 use sluice_flow::backend::{
-    Capacity, Connections, Injector, MeterCounters, MeterFault, Meters, MirrorCounters, MirrorFault, Mirrors, Room,
-    Verdict,
+    Capacity, Connections, CopySink, HandsOut, Injector, MeterCounters, MeterFault, Meters, MirrorCounters,
+    MirrorFault, Mirrors, Outlet, Room, Verdict,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::connection::{Connection, Selection, ZoneLimits};
@@ -53,6 +55,16 @@ impl Mirrors for SoftNic {
 
     fn check_mirrors(&self, _: bool) -> Result<Vec<MirrorFault>, Refusal> {
         Ok(Vec::new())
+    }
+
+    fn outlet(&self) -> Outlet<'_> {
+        Outlet::Sink(self)
+    }
+}
+
+impl HandsOut for SoftNic {
+    fn hand_to(&self, sink: Arc<dyn CopySink>) {
+        self.0.mirrors.hand_to(sink);
     }
 }
 

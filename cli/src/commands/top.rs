@@ -8,11 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use serde_json::Value;
 use sluice_control::duration::parse_duration;
 
 use self::flows::{Busy, History, Look, look};
 use self::screen::{Key, Keyboard};
+use super::statistics;
 use crate::command::{Agent, Outcome, Run};
+use crate::connection::Connection;
 use crate::error::CliError;
 use crate::terminal;
 
@@ -68,6 +71,7 @@ impl Run for Top {
         let mut view = View { sort: self.sort, filter: self.filter.clone(), typed: None, is_paused: false };
         let mut history = History::default();
         let mut before = look(&mut connection, None, &view.filter, view.sort, 0)?.now;
+        let mut copied_before = Copied::look(&mut connection)?;
         let mut left = self.count;
         while left != Some(0) {
             if !self.wait(keyboard.as_ref(), &mut view, out)? {
@@ -77,15 +81,21 @@ impl Run for Top {
                 continue;
             }
             let (width, height) = (terminal::width(), terminal::height());
-            // Title, help, header and lines around it.
+            // Title, help, mirrored classes, header and lines around it.
             let rows =
-                self.rows.unwrap_or_else(|| height.map_or(20, |height| usize::from(height).saturating_sub(6).max(1)));
+                self.rows.unwrap_or_else(|| height.map_or(20, |height| usize::from(height).saturating_sub(7).max(1)));
             let found = look(&mut connection, Some(&before), &view.filter, view.sort, rows)?;
             history.note(&found.busiest);
+            let copied = Copied::look(&mut connection)?;
+            let mirrored = copied.since(&copied_before);
+            copied_before = copied;
             let clear = if width.is_some() { CLEAR } else { "" };
             let keys = if keyboard.is_some() { format!("{}\n", view.help()) } else { String::new() };
-            let text =
-                format!("{clear}{}\n{keys}{}\n", title(&found), frame(&found, &view, &history, width, self.interval));
+            let text = format!(
+                "{clear}{}\n{keys}{mirrored}{}\n",
+                title(&found),
+                frame(&found, &view, &history, width, self.interval)
+            );
             out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)?;
             before = found.now;
             left = left.map(|left| left - 1);
@@ -156,6 +166,34 @@ impl View {
         let filter = if self.filter.is_empty() { String::new() } else { format!(", with \"{}\"", self.filter) };
         let paused = if self.is_paused { ", STOPPED" } else { "" };
         format!("by {sort}{filter}{paused}; p packets, b bytes, k key, / filter, space stop, q end")
+    }
+}
+
+/// What the mirror of control traffic has copied at one time, by class.
+struct Copied {
+    at: Instant,
+    classes: Vec<(String, u64)>,
+}
+
+impl Copied {
+    fn look(connection: &mut Connection) -> Result<Self, CliError> {
+        let statistics = statistics::get(connection)?;
+        let classes = statistics.pointer("/mirroring/packets").and_then(Value::as_object).into_iter().flatten();
+        let classes = classes.filter_map(|(class, count)| Some((class.clone(), count.as_u64()?))).collect();
+        Ok(Self { at: Instant::now(), classes })
+    }
+
+    /// Says in a line how many packets a second are copied of each class; nothing if nothing is mirrored.
+    fn since(&self, before: &Self) -> String {
+        let seconds = self.at.saturating_duration_since(before.at).max(Duration::from_millis(1)).as_secs_f64();
+        let rate = |(class, count): &(String, u64)| {
+            let known = before.classes.iter().find(|(known, _)| known == class).map_or(0, |(_, count)| *count);
+            #[expect(clippy::cast_precision_loss, reason = "rates for people to read")]
+            let rate = count.saturating_sub(known) as f64 / seconds;
+            format!("{class} {rate:.0}")
+        };
+        let rates: Vec<_> = self.classes.iter().map(rate).collect();
+        if rates.is_empty() { String::new() } else { format!("mirrored packets/s: {}\n", rates.join(", ")) }
     }
 }
 
@@ -236,5 +274,16 @@ mod tests {
         assert!(of(0, 0, "").starts_with("There are no flows"));
         assert!(of(3, 0, "tcp").contains("No flow has \"tcp\""));
         assert!(of(3, 3, "").starts_with("No flow has counted a packet for 1s."));
+    }
+
+    #[test]
+    fn copies_are_told_as_rates_by_class_and_only_where_there_is_a_mirror() {
+        let at = Instant::now();
+        let classes = |arp, bfd| vec![("arp".to_owned(), arp), ("bfd".to_owned(), bfd)];
+        let before = Copied { at, classes: classes(10, 5) };
+        let now = Copied { at: at + Duration::from_secs(2), classes: classes(30, 5) };
+        assert_eq!(now.since(&before), "mirrored packets/s: arp 10, bfd 0\n");
+        let none = || Copied { at, classes: Vec::new() };
+        assert_eq!(none().since(&none()), "");
     }
 }

@@ -9,7 +9,7 @@ use sluice_flow::backend::{
     Adopter, Adoption, Auditor, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change, Claims,
     Completion, Connections, CountedApart, CounterReader, EventStream, Facet, Handle, Holding, Injector, InstallQueue,
     InstalledRule, LooksAt, LookupCounters, LostRule, MeterCounters, MeterFault, Meters, MirrorCounters, MirrorFault,
-    Mirrors, Operation, Outcome, Placement, PortCounters, Room, ToInspect, Verdict,
+    Mirrors, Operation, Outcome, Outlet, Placement, PortCounters, Room, ToInspect, Verdict,
 };
 use sluice_flow::connection::{Connection, Selection, ZoneLimits};
 use sluice_flow::counters::{Reading, Sampled};
@@ -401,6 +401,10 @@ impl Mirrors for Broken {
 
     fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
         Facet::Mirrors.require(self.inner.mirrors())?.check_mirrors(mends)
+    }
+
+    fn outlet(&self) -> Outlet<'_> {
+        self.inner.mirrors().map_or(Outlet::Ports, Mirrors::outlet)
     }
 }
 

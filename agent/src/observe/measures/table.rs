@@ -8,6 +8,7 @@ use sluice_flow::{EndReason, FlowState, Refusal};
 
 use super::measure::Read::{Durations, Each, One, Words};
 use super::measure::{self, Kind, Measure, Metric, Read};
+use super::mirroring::MIRRORING;
 use super::number::Number;
 use super::reading::Reading;
 use crate::observe::event_counts::{EVENT_COUNTS, EventCount, EventMetric};
@@ -18,7 +19,7 @@ use sluice_journal::JournalReport;
 use sluice_offload::{LATENCY_BUCKETS, WorkerReport};
 
 /// Every number.
-pub(crate) static MEASURES: [&[Measure]; 3] = [FLOWS, &EVENTS, OTHERS];
+pub(crate) static MEASURES: [&[Measure]; 4] = [FLOWS, &EVENTS, OTHERS, MIRRORING];
 
 /// The totals of events: a row for each of [`EVENT_COUNTS`].
 static EVENTS: [Measure; EVENT_COUNTS.len()] = {
@@ -382,11 +383,11 @@ static OTHERS: &[Measure] = &[
 const PORT_PACKETS: (&str, &str) = ("sluice_port_packets_total", "Packets at a port.");
 const PORT_BYTES: (&str, &str) = ("sluice_port_bytes_total", "Bytes at a port.");
 
-const fn gauge(name: &'static str, help: &'static str, read: Read) -> Measure {
+pub(super) const fn gauge(name: &'static str, help: &'static str, read: Read) -> Measure {
     metric(Kind::Gauge, name, help, read)
 }
 
-const fn counter(name: &'static str, help: &'static str, read: Read) -> Measure {
+pub(super) const fn counter(name: &'static str, help: &'static str, read: Read) -> Measure {
     metric(Kind::Counter, name, help, read)
 }
 
@@ -437,7 +438,7 @@ const fn at_ports(
 }
 
 impl Measure {
-    const fn stats(self, path: &'static str) -> Self {
+    pub(super) const fn stats(self, path: &'static str) -> Self {
         Self { stats: Some(path), ..self }
     }
 
@@ -445,14 +446,14 @@ impl Measure {
         Self { coverage: Some(name), ..self }
     }
 
-    const fn label(mut self, name: &'static str, value: &'static str) -> Self {
+    pub(super) const fn label(mut self, name: &'static str, value: &'static str) -> Self {
         if let Some(metric) = &mut self.metric {
             metric.label = Some((name, value));
         }
         self
     }
 
-    const fn only_if(mut self, is_there: fn(&Reading<'_>) -> bool) -> Self {
+    pub(super) const fn only_if(mut self, is_there: fn(&Reading<'_>) -> bool) -> Self {
         if let Some(metric) = &mut self.metric {
             metric.is_there = is_there;
         }
