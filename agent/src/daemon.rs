@@ -44,7 +44,7 @@ use crate::observe::measures::Reading;
 use crate::observe::metrics::Metrics;
 use crate::observe::readiness::readiness;
 use crate::observe::status_page::StatusPage;
-use crate::preflight::{explain_failed_start, preflight};
+use crate::preflight::{preflight, warn_of_others};
 use crate::reload::{Reloader, Reloads, Reply, located};
 
 /// What the clock shows at the start: flows of earlier runs were accepted before it. No timeout is longer.
@@ -241,11 +241,7 @@ impl Daemon {
         let opened = open_journal(&config, &clock)?;
         let objects = config.persist.then(|| ObjectsFile::open(&config.state_dir())).transpose()?;
         let keeping = Keeping { journal: opened.as_ref().map(|opened| opened.journal.clone()), objects };
-        let wanted = config.clone();
-        let (agent, parts) = Agent::open(config, seed, clock, keeping).map_err(|error| {
-            explain_failed_start(&wanted);
-            located(&places, error)
-        })?;
+        let (agent, parts) = Agent::open(config, seed, clock, keeping).map_err(|error| located(&places, error))?;
         agent.recent.note_reload(true, SystemTime::now());
         agent.events.note(concat!("started, version ", env!("CARGO_PKG_VERSION")));
         let daemon = Self { agent, logging, cleanup: Arc::default() };
@@ -282,6 +278,9 @@ impl Daemon {
             capabilities.chain_miss.describe()
         );
         notify(&[NotifyState::Ready]);
+        let config = daemon.agent.config();
+        // It may have to wait for another program.
+        runtime.spawn_blocking(move || warn_of_others(&config));
         let load = Box::new(move || options.load());
         let reloader = Reloader { load, agent: daemon.agent.clone(), logging: daemon.logging.clone() };
         let reason =

@@ -1,30 +1,37 @@
-//! Whether the machine has what the configured backend needs: `sluiced --preflight`, and a start that is refused.
+//! Whether the machine has what the configured backend needs: `sluiced --preflight`, and what a start warns of.
 
 use std::fs;
 
 use sluice_flow::port::PortKind;
 use sluice_host::run_dir::pidfile;
-use sluice_preflight::{Check, Machine, Setup, Verdict, look};
+use sluice_preflight::{Check, Machine, Setup, Verdict, foreign_offload, look};
 
 use crate::config::Config;
 
 /// Looks at the machine for what a configuration needs. Nothing is changed.
 pub fn preflight(config: &Config) -> Vec<Check> {
+    look(&Machine::default(), &setup(config))
+}
+
+/// Notes in the log whether an Open vSwitch offloads flows to the same NIC, which neither the kernel nor the device tells at the start.
+pub(crate) fn warn_of_others(config: &Config) {
+    if config.backend.needs().is_empty() {
+        return;
+    }
+    let check = foreign_offload(&Machine::default(), &setup(config));
+    if matches!(check.verdict, Verdict::Warn | Verdict::Refuses) {
+        tracing::warn!("preflight: {check}");
+    }
+}
+
+fn setup(config: &Config) -> Setup<'_> {
     let ports = config.ports.iter().map(|port| (port.name.to_string(), matches!(port.kind, PortKind::Tunnel(_))));
-    let setup = Setup {
+    Setup {
         backend: config.backend.name(),
         device: &config.device,
         needs: config.backend.needs(),
         ports: ports.collect(),
         agent: running_agent(config),
-    };
-    look(&Machine::default(), &setup)
-}
-
-/// Notes in the log what stands in the way of a start that failed.
-pub(crate) fn explain_failed_start(config: &Config) {
-    for check in preflight(config).iter().filter(|check| check.verdict == Verdict::Refuses) {
-        tracing::error!("preflight: {check}");
     }
 }
 

@@ -25,6 +25,7 @@ mod ovs;
 
 pub use self::check::{Check, Verdict, to_json, to_text};
 pub use self::machine::Machine;
+pub use self::ovs::check as foreign_offload;
 
 use sluice_flow::backend::Need;
 

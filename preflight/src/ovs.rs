@@ -22,7 +22,8 @@ struct Answer {
     interfaces: Vec<String>,
 }
 
-pub(crate) fn check(machine: &Machine, setup: &Setup<'_>) -> Check {
+/// Whether an Open vSwitch runs that offloads flows, and at ports of the setup. Waits at most two seconds for its database.
+pub fn check(machine: &Machine, setup: &Setup<'_>) -> Check {
     let place = machine.ovs_run_dir.display();
     let Some(pid) = running(machine) else { return Check::ok(NAME, format!("no ovs-vswitchd runs ({place})")) };
     let answer = match ask(machine) {
