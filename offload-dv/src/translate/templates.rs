@@ -115,7 +115,13 @@ struct Run {
 /// A mask, and which bits of its flows' keys decide something.
 struct Layout {
     mask: Weak<Mask>,
-    decisive: Box<[u64]>,
+    decisive: Box<[Decisive]>,
+}
+
+/// Bits of eight bytes of a key that decide something, the first byte the lowest.
+struct Decisive {
+    from: usize,
+    bits: u64,
 }
 
 struct Cached {
@@ -343,7 +349,7 @@ impl Template {
 }
 
 impl Matching {
-    fn of(flow: &Flow, layout: &[u64], only_whole: bool, vports: &dyn Vports) -> Result<Self, Refusal> {
+    fn of(flow: &Flow, layout: &[Decisive], only_whole: bool, vports: &dyn Vports) -> Result<Self, Refusal> {
         let matched = flow.matching();
         let full = matched.expand();
         let translated = matching::translate(&full, only_whole, false, vports)?;
@@ -352,11 +358,9 @@ impl Matching {
         let fillings = fillings(&full, matched.mask(), is_inside, &mut found);
         let mut base = translated.value;
         fillings.iter().for_each(|filling| base.put_bits(filling.word.into(), filling.bits, 0));
-        let mut decisive = Vec::new();
-        masked(matched.bytes(), layout, &mut decisive);
         let mut matching = Self {
             of: Arc::downgrade(matched.mask()),
-            decisive: decisive.into(),
+            decisive: layout.iter().map(|decisive| decisive.of(matched.bytes())).collect(),
             only_whole,
             chain: flow.chain(),
             mask: translated.mask,
@@ -389,16 +393,10 @@ impl Matching {
     }
 
     /// Whether it is that of a key, of which `layout` says which bits decide something.
-    fn is_of(&self, matched: &MaskedKey<'_>, layout: &[u64]) -> bool {
-        if !std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(matched.mask())) {
-            return false;
-        }
-        // With the same mask, there are as many words.
-        let (whole, rest) = matched.bytes().as_chunks();
-        let words = whole.iter().zip(layout).zip(&self.decisive);
-        let is_same = |((word, mask), known): ((&[u8; 8], &u64), &u64)| u64::from_le_bytes(*word) & mask == *known;
-        words.map(is_same).fold(true, |all, one| all & one)
-            && (rest.is_empty() || last_masked(matched.bytes(), layout) == self.decisive.last().copied())
+    fn is_of(&self, matched: &MaskedKey<'_>, layout: &[Decisive]) -> bool {
+        // With the same mask, there are as many.
+        std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(matched.mask()))
+            && layout.iter().zip(&self.decisive).all(|(decisive, known)| decisive.of(matched.bytes()) == *known)
     }
 
     fn fill(&self, bytes: &[u8], value: &mut MatchParameter) {
@@ -416,20 +414,24 @@ fn layout<'l>(layouts: &'l mut [Option<Layout>], mask: &Arc<Mask>) -> &'l Layout
         *place = None;
     }
     place.get_or_insert_with(|| {
-        let (bits, mut decisive) = (decisive_bits(mask), Vec::new());
-        masked(&bits, &vec![u64::MAX; bits.len().div_ceil(8)], &mut decisive);
-        Layout { mask: Arc::downgrade(mask), decisive: decisive.into() }
+        let bits = decisive_bits(mask);
+        let words = (0..bits.len()).step_by(8).map(|from| Decisive { from, bits: word_at(&bits, from) });
+        Layout { mask: Arc::downgrade(mask), decisive: words.filter(|decisive| decisive.bits != 0).collect() }
     })
 }
 
-/// Hashes the bits of a key that decide something, of which `layout` says which they are.
-fn hash(seed: u64, matched: &MaskedKey<'_>, layout: &[u64]) -> u64 {
-    let mut hash = mix(seed, Arc::as_ptr(matched.mask()).addr() as u64);
-    let (whole, rest) = matched.bytes().as_chunks();
-    for (word, mask) in whole.iter().zip(layout) {
-        hash = mix(hash, u64::from_le_bytes(*word) & mask);
+impl Decisive {
+    /// Returns these bits of a key.
+    #[inline]
+    fn of(&self, bytes: &[u8]) -> u64 {
+        word_at(bytes, self.from) & self.bits
     }
-    if rest.is_empty() { hash } else { last_masked(matched.bytes(), layout).map_or(hash, |word| mix(hash, word)) }
+}
+
+/// Hashes the bits of a key that decide something, of which `layout` says which they are.
+fn hash(seed: u64, matched: &MaskedKey<'_>, layout: &[Decisive]) -> u64 {
+    let mask = mix(seed, Arc::as_ptr(matched.mask()).addr() as u64);
+    layout.iter().fold(mask, |hash, decisive| mix(hash, decisive.of(matched.bytes())))
 }
 
 /// Adds a word to a hash: both halves of a product, so that each bit counts.
@@ -441,22 +443,8 @@ fn mix(hash: u64, word: u64) -> u64 {
     low ^ high
 }
 
-/// Appends the bits of bytes that are in words of a mask, of which there is one for each eight bytes, and for those behind the last eight.
-fn masked(bytes: &[u8], mask: &[u64], to: &mut Vec<u64>) {
-    let (whole, rest) = bytes.as_chunks();
-    to.extend(whole.iter().zip(mask).map(|(word, mask)| u64::from_le_bytes(*word) & mask));
-    if !rest.is_empty() {
-        to.extend(last_masked(bytes, mask));
-    }
-}
-
-/// The bits of the bytes behind the last eight that are in the last word of a mask.
-fn last_masked(bytes: &[u8], mask: &[u64]) -> Option<u64> {
-    let first = bytes.len() / 8;
-    Some(word_at(bytes, 8 * first) & mask.get(first)?)
-}
-
 /// The eight bytes from one on as a word, the lowest first; those behind the end are 0.
+#[inline]
 fn word_at(bytes: &[u8], from: usize) -> u64 {
     if let Some(eight) = bytes.get(from..).and_then(|rest| rest.first_chunk()) {
         return u64::from_le_bytes(*eight);
@@ -557,9 +545,6 @@ mod tests {
                 eight.iter_mut().zip(there).for_each(|(to, byte)| *to = *byte);
                 assert_eq!(word_at(&bytes[..length], from), u64::from_le_bytes(eight), "{from} of {length}");
             }
-            let mut all = Vec::new();
-            masked(&bytes[..length], &[u64::MAX; 3], &mut all);
-            assert_eq!(all.len(), length.div_ceil(8));
         }
     }
 }
