@@ -32,7 +32,7 @@ pub struct Switch {
     pub(super) rules: ByRule<Option<Installed>>,
     /// What flows have besides their first rules.
     pub(super) continued: HashMap<RuleId, Continued>,
-    /// What flows have in tables with changes that are put off.
+    /// What flows have in tables with changes that are deferred.
     pub(super) after: AfterChanges,
     pub(super) kinds: Kinds,
     pub(super) connections: Option<Connections>,

@@ -39,7 +39,7 @@ pub struct Templates {
     layouts: Vec<Option<Layout>>,
     matchings: Vec<Option<Arc<Matching>>>,
     cached: Vec<Option<Cached>>,
-    /// Of packets whose changes are put off, where these do not matter for the match.
+    /// Of packets whose changes are deferred, where these do not matter for the match.
     after: Vec<Option<After>>,
     hasher: RandomState,
     /// What hashes of flows begin with, so that nobody can pick flows that share a slot.
@@ -56,8 +56,8 @@ pub struct Template {
     pub plan: Plan,
     to: Option<ChainId>,
     is_continued: bool,
-    /// Changes of their packets that were put off before.
-    put_off: Option<Arc<Changes>>,
+    /// Changes of their packets that were deferred before.
+    deferred: Option<Arc<Changes>>,
     /// Where the switch has looked up before what it needs for them.
     place: AtomicU32,
 }
@@ -175,41 +175,41 @@ impl Templates {
         if (chain, entrance) != (table.chain, table.entrance) {
             return Ok(None);
         }
-        let template = match &table.put_off {
+        let template = match &table.deferred {
             None => Some(of),
-            Some(put_off) => self.template_after(of, put_off, flow, vports)?,
+            Some(deferred) => self.template_after(of, deferred, flow, vports)?,
         };
         Ok(template.map(|template| Instance { template, flow: flow.clone() }))
     }
 
-    /// Makes a template of another one, for packets whose changes are put off.
+    /// Makes a template of another one, for packets whose changes are deferred.
     fn template_after(
         &mut self,
         of: Arc<Template>,
-        put_off: &Arc<Changes>,
+        deferred: &Arc<Changes>,
         flow: &Flow,
         vports: &dyn Vports,
     ) -> Result<Option<Arc<Template>>, Refusal> {
         let full = flow.matching().expand();
-        let Some(before) = put_off.before(&full)? else { return Ok(None) };
+        let Some(before) = deferred.before(&full)? else { return Ok(None) };
         let is_same = before == full;
-        let hash = self.hasher.hash_one((Arc::as_ptr(&of).addr(), Arc::as_ptr(put_off).addr()));
+        let hash = self.hasher.hash_one((Arc::as_ptr(&of).addr(), Arc::as_ptr(deferred).addr()));
         let place = slot_of(hash, PLACES);
         if let Some(found) = self.after[place].as_ref().filter(|_| is_same)
             && Arc::ptr_eq(&found.of, &of)
-            && found.template.put_off.as_ref().is_some_and(|other| Arc::ptr_eq(other, put_off))
+            && found.template.deferred.as_ref().is_some_and(|other| Arc::ptr_eq(other, deferred))
         {
             return Ok(Some(found.template.clone()));
         }
-        let plan = actions::translate(&flow.actions, &of.matching.guarantees, Some(put_off), vports)?;
+        let plan = actions::translate(&flow.actions, &of.matching.guarantees, Some(deferred), vports)?;
         let matching = match is_same {
             true => of.matching.clone(),
             false => {
-                let (only_whole, is_tagged) = (of.matching.only_whole, put_off.take_tags_off());
+                let (only_whole, is_tagged) = (of.matching.only_whole, deferred.take_tags_off());
                 Arc::new(of.matching.of_one(matching::translate(&before, only_whole, is_tagged, vports)?))
             }
         };
-        let template = Arc::new(Template::new(matching, flow.priority, plan, Some(put_off.clone())));
+        let template = Arc::new(Template::new(matching, flow.priority, plan, Some(deferred.clone())));
         if is_same {
             self.after[place] = Some(After { of, template: template.clone() });
         }
@@ -272,9 +272,9 @@ impl Instance {
 }
 
 impl Template {
-    fn new(matching: Arc<Matching>, priority: Priority, plan: Plan, put_off: Option<Arc<Changes>>) -> Self {
+    fn new(matching: Arc<Matching>, priority: Priority, plan: Plan, deferred: Option<Arc<Changes>>) -> Self {
         let (to, is_continued) = (plan.chain(), plan.tracking.is_some() || !plan.behind.is_empty());
-        Self { matching, priority, plan, to, is_continued, put_off, place: AtomicU32::new(u32::MAX) }
+        Self { matching, priority, plan, to, is_continued, deferred, place: AtomicU32::new(u32::MAX) }
     }
 
     /// The chain where packets are looked up again.
@@ -290,12 +290,12 @@ impl Template {
     /// The table that the rules are in.
     pub fn table(&self) -> TableId {
         let (chain, entrance) = (self.matching.chain, self.matching.guarantees.entrance);
-        TableId { chain, entrance, put_off: self.put_off.clone() }
+        TableId { chain, entrance, deferred: self.deferred.clone() }
     }
 
-    /// Returns whether they are of packets with changes that are put off.
+    /// Returns whether they are of packets with changes that are deferred.
     pub(crate) fn is_after_changes(&self) -> bool {
-        self.put_off.is_some()
+        self.deferred.is_some()
     }
 
     /// The chain that they are in.
@@ -305,7 +305,7 @@ impl Template {
 
     /// The table where their packets are looked up again.
     pub fn next_table(&self) -> Option<TableId> {
-        self.to.map(|chain| self.table().to(chain, self.plan.put_off.clone()))
+        self.to.map(|chain| self.table().to(chain, self.plan.deferred.clone()))
     }
 
     /// The vport that packets come from, if they look at it.
