@@ -28,13 +28,13 @@ pub(crate) struct Desk {
     removals: HashMap<u64, Removals>,
     readers: HashMap<u64, Ask>,
     /// What is to be done when a bulk of counters is told.
-    deferred: HashMap<u64, Deferred>,
+    when_told: HashMap<u64, WhenTold>,
     /// The number of the last batch or reader.
     last: u64,
 }
 
 /// What is done when a bulk of counters is told, or never will be.
-type Deferred = Box<dyn FnOnce(&mut Rules, bool)>;
+type WhenTold = Box<dyn FnOnce(&mut Rules, bool)>;
 
 /// Changes that a worker hands over.
 pub(crate) struct Batch {
@@ -90,8 +90,8 @@ pub(crate) struct Ask {
 
 impl Desk {
     pub(crate) fn new(rules: Rules) -> Self {
-        let (made, changes, removals, readers, deferred, last) = Default::default();
-        Self { rules, made, changes, removals, readers, deferred, last }
+        let (made, changes, removals, readers, when_told, last) = Default::default();
+        Self { rules, made, changes, removals, readers, when_told, last }
     }
 
     /// Makes the changes of a batch: removals together, so that the device is waited for once, and the others in their order.
@@ -160,7 +160,7 @@ impl Desk {
     pub(crate) fn ask_then(&mut self, bulk: usize, deed: impl FnOnce(&mut Rules, bool) + 'static) {
         let number = self.number();
         self.rules.switch().ask(bulk, number);
-        self.deferred.insert(number, Box::new(deed));
+        self.when_told.insert(number, Box::new(deed));
     }
 
     /// Takes note of an answer of the device.
@@ -181,7 +181,7 @@ impl Desk {
     /// Does some of it.
     pub(crate) fn go_on(&mut self) {
         if let Err(refusal) = self.rules.switch().go_on() {
-            tracing::warn!("rules stay in the matcher where they are: {refusal}");
+            tracing::warn!("rules were not moved to a larger matcher: {refusal}");
         }
     }
 
@@ -210,7 +210,7 @@ impl Desk {
     }
 
     fn tell_reader(&mut self, reader: u64, bulk: usize, is_done: bool) {
-        if let Some(deed) = self.deferred.remove(&reader) {
+        if let Some(deed) = self.when_told.remove(&reader) {
             return deed(&mut self.rules, is_done);
         }
         let Some(Ask { clock, earliest, mut readings, tell, .. }) = self.readers.remove(&reader) else { return };
@@ -219,7 +219,7 @@ impl Desk {
                 self.rules.readings(bulk, &mut readings);
                 Ok((readings, Sampled { earliest, latest: clock.now() }))
             }
-            false => Err(Refusal::Device { reason: "the device does not tell its counters".into() }),
+            false => Err(Refusal::Device { reason: "the device refused the query of its counters".into() }),
         };
         // Whoever has asked may have gone.
         tell.send(told).unwrap_or_default();

@@ -218,6 +218,7 @@ impl Rules {
         }
     }
 
+    #[inline]
     fn check_jump(&self, template: &Template) -> Result<(), Refusal> {
         match template.to() {
             Some(chain) if !self.open.contains(&chain) => {

@@ -32,7 +32,7 @@ pub struct Switch {
     pub(super) rules: ByRule<Option<Installed>>,
     /// What flows have besides their first rules.
     pub(super) continued: HashMap<RuleId, Continued>,
-    /// What flows have in tables with changes that are put off.
+    /// What flows have in tables with changes that are deferred.
     pub(super) after: AfterChanges,
     pub(super) kinds: Kinds,
     pub(super) connections: Option<Connections>,
@@ -203,6 +203,7 @@ impl Switch {
         }
     }
 
+    #[inline]
     fn hold(&mut self, id: RuleId, installed: Installed) {
         for bulk in self.rules.bulks()..self.counters.bulks() {
             self.rules.add_bulk(self.counters.size_of(bulk));
@@ -232,7 +233,7 @@ impl Switch {
         let was_last = self.release_after(old_after) || was_last;
         if was_continued && let Err(refusal) = self.wait_for_packets() {
             // The next one that waits frees it.
-            tracing::warn!("rules behind one that was replaced stay for now: {refusal}");
+            tracing::warn!("the later rules of a modified flow are removed another time: {refusal}");
         }
         if was_last {
             self.prune();

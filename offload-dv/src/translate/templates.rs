@@ -39,7 +39,7 @@ pub struct Templates {
     layouts: Vec<Option<Layout>>,
     matchings: Vec<Option<Arc<Matching>>>,
     cached: Vec<Option<Cached>>,
-    /// Of packets whose changes are put off, where these do not matter for the match.
+    /// Of packets whose changes are deferred, where these do not matter for the match.
     after: Vec<Option<After>>,
     hasher: RandomState,
     /// What hashes of flows begin with, so that nobody can pick flows that share a slot.
@@ -56,8 +56,8 @@ pub struct Template {
     pub plan: Plan,
     to: Option<ChainId>,
     is_continued: bool,
-    /// Changes of their packets that were put off before.
-    put_off: Option<Arc<Changes>>,
+    /// Changes of their packets that were deferred before.
+    deferred: Option<Arc<Changes>>,
     /// Where the switch has looked up before what it needs for them.
     place: AtomicU32,
 }
@@ -115,7 +115,13 @@ struct Run {
 /// A mask, and which bits of its flows' keys decide something.
 struct Layout {
     mask: Weak<Mask>,
-    decisive: Box<[u64]>,
+    decisive: Box<[Decisive]>,
+}
+
+/// Bits of eight bytes of a key that decide something, the first byte the lowest.
+struct Decisive {
+    from: usize,
+    bits: u64,
 }
 
 struct Cached {
@@ -169,41 +175,41 @@ impl Templates {
         if (chain, entrance) != (table.chain, table.entrance) {
             return Ok(None);
         }
-        let template = match &table.put_off {
+        let template = match &table.deferred {
             None => Some(of),
-            Some(put_off) => self.template_after(of, put_off, flow, vports)?,
+            Some(deferred) => self.template_after(of, deferred, flow, vports)?,
         };
         Ok(template.map(|template| Instance { template, flow: flow.clone() }))
     }
 
-    /// Makes a template of another one, for packets whose changes are put off.
+    /// Makes a template of another one, for packets whose changes are deferred.
     fn template_after(
         &mut self,
         of: Arc<Template>,
-        put_off: &Arc<Changes>,
+        deferred: &Arc<Changes>,
         flow: &Flow,
         vports: &dyn Vports,
     ) -> Result<Option<Arc<Template>>, Refusal> {
         let full = flow.matching().expand();
-        let Some(before) = put_off.before(&full)? else { return Ok(None) };
+        let Some(before) = deferred.before(&full)? else { return Ok(None) };
         let is_same = before == full;
-        let hash = self.hasher.hash_one((Arc::as_ptr(&of).addr(), Arc::as_ptr(put_off).addr()));
+        let hash = self.hasher.hash_one((Arc::as_ptr(&of).addr(), Arc::as_ptr(deferred).addr()));
         let place = slot_of(hash, PLACES);
         if let Some(found) = self.after[place].as_ref().filter(|_| is_same)
             && Arc::ptr_eq(&found.of, &of)
-            && found.template.put_off.as_ref().is_some_and(|other| Arc::ptr_eq(other, put_off))
+            && found.template.deferred.as_ref().is_some_and(|other| Arc::ptr_eq(other, deferred))
         {
             return Ok(Some(found.template.clone()));
         }
-        let plan = actions::translate(&flow.actions, &of.matching.guarantees, Some(put_off), vports)?;
+        let plan = actions::translate(&flow.actions, &of.matching.guarantees, Some(deferred), vports)?;
         let matching = match is_same {
             true => of.matching.clone(),
             false => {
-                let (only_whole, is_tagged) = (of.matching.only_whole, put_off.take_tags_off());
+                let (only_whole, is_tagged) = (of.matching.only_whole, deferred.take_tags_off());
                 Arc::new(of.matching.of_one(matching::translate(&before, only_whole, is_tagged, vports)?))
             }
         };
-        let template = Arc::new(Template::new(matching, flow.priority, plan, Some(put_off.clone())));
+        let template = Arc::new(Template::new(matching, flow.priority, plan, Some(deferred.clone())));
         if is_same {
             self.after[place] = Some(After { of, template: template.clone() });
         }
@@ -266,9 +272,9 @@ impl Instance {
 }
 
 impl Template {
-    fn new(matching: Arc<Matching>, priority: Priority, plan: Plan, put_off: Option<Arc<Changes>>) -> Self {
+    fn new(matching: Arc<Matching>, priority: Priority, plan: Plan, deferred: Option<Arc<Changes>>) -> Self {
         let (to, is_continued) = (plan.chain(), plan.tracking.is_some() || !plan.behind.is_empty());
-        Self { matching, priority, plan, to, is_continued, put_off, place: AtomicU32::new(u32::MAX) }
+        Self { matching, priority, plan, to, is_continued, deferred, place: AtomicU32::new(u32::MAX) }
     }
 
     /// The chain where packets are looked up again.
@@ -284,12 +290,12 @@ impl Template {
     /// The table that the rules are in.
     pub fn table(&self) -> TableId {
         let (chain, entrance) = (self.matching.chain, self.matching.guarantees.entrance);
-        TableId { chain, entrance, put_off: self.put_off.clone() }
+        TableId { chain, entrance, deferred: self.deferred.clone() }
     }
 
-    /// Returns whether they are of packets with changes that are put off.
+    /// Returns whether they are of packets with changes that are deferred.
     pub(crate) fn is_after_changes(&self) -> bool {
-        self.put_off.is_some()
+        self.deferred.is_some()
     }
 
     /// The chain that they are in.
@@ -299,7 +305,7 @@ impl Template {
 
     /// The table where their packets are looked up again.
     pub fn next_table(&self) -> Option<TableId> {
-        self.to.map(|chain| self.table().to(chain, self.plan.put_off.clone()))
+        self.to.map(|chain| self.table().to(chain, self.plan.deferred.clone()))
     }
 
     /// The vport that packets come from, if they look at it.
@@ -343,7 +349,7 @@ impl Template {
 }
 
 impl Matching {
-    fn of(flow: &Flow, layout: &[u64], only_whole: bool, vports: &dyn Vports) -> Result<Self, Refusal> {
+    fn of(flow: &Flow, layout: &[Decisive], only_whole: bool, vports: &dyn Vports) -> Result<Self, Refusal> {
         let matched = flow.matching();
         let full = matched.expand();
         let translated = matching::translate(&full, only_whole, false, vports)?;
@@ -352,11 +358,9 @@ impl Matching {
         let fillings = fillings(&full, matched.mask(), is_inside, &mut found);
         let mut base = translated.value;
         fillings.iter().for_each(|filling| base.put_bits(filling.word.into(), filling.bits, 0));
-        let mut decisive = Vec::new();
-        masked(matched.bytes(), layout, &mut decisive);
         let mut matching = Self {
             of: Arc::downgrade(matched.mask()),
-            decisive: decisive.into(),
+            decisive: layout.iter().map(|decisive| decisive.of(matched.bytes())).collect(),
             only_whole,
             chain: flow.chain(),
             mask: translated.mask,
@@ -389,16 +393,10 @@ impl Matching {
     }
 
     /// Whether it is that of a key, of which `layout` says which bits decide something.
-    fn is_of(&self, matched: &MaskedKey<'_>, layout: &[u64]) -> bool {
-        if !std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(matched.mask())) {
-            return false;
-        }
-        // With the same mask, there are as many words.
-        let (whole, rest) = matched.bytes().as_chunks();
-        let words = whole.iter().zip(layout).zip(&self.decisive);
-        let is_same = |((word, mask), known): ((&[u8; 8], &u64), &u64)| u64::from_le_bytes(*word) & mask == *known;
-        words.map(is_same).fold(true, |all, one| all & one)
-            && (rest.is_empty() || last_masked(matched.bytes(), layout) == self.decisive.last().copied())
+    fn is_of(&self, matched: &MaskedKey<'_>, layout: &[Decisive]) -> bool {
+        // With the same mask, there are as many.
+        std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(matched.mask()))
+            && layout.iter().zip(&self.decisive).all(|(decisive, known)| decisive.of(matched.bytes()) == *known)
     }
 
     fn fill(&self, bytes: &[u8], value: &mut MatchParameter) {
@@ -416,20 +414,24 @@ fn layout<'l>(layouts: &'l mut [Option<Layout>], mask: &Arc<Mask>) -> &'l Layout
         *place = None;
     }
     place.get_or_insert_with(|| {
-        let (bits, mut decisive) = (decisive_bits(mask), Vec::new());
-        masked(&bits, &vec![u64::MAX; bits.len().div_ceil(8)], &mut decisive);
-        Layout { mask: Arc::downgrade(mask), decisive: decisive.into() }
+        let bits = decisive_bits(mask);
+        let words = (0..bits.len()).step_by(8).map(|from| Decisive { from, bits: word_at(&bits, from) });
+        Layout { mask: Arc::downgrade(mask), decisive: words.filter(|decisive| decisive.bits != 0).collect() }
     })
 }
 
-/// Hashes the bits of a key that decide something, of which `layout` says which they are.
-fn hash(seed: u64, matched: &MaskedKey<'_>, layout: &[u64]) -> u64 {
-    let mut hash = mix(seed, Arc::as_ptr(matched.mask()).addr() as u64);
-    let (whole, rest) = matched.bytes().as_chunks();
-    for (word, mask) in whole.iter().zip(layout) {
-        hash = mix(hash, u64::from_le_bytes(*word) & mask);
+impl Decisive {
+    /// Returns these bits of a key.
+    #[inline]
+    fn of(&self, bytes: &[u8]) -> u64 {
+        word_at(bytes, self.from) & self.bits
     }
-    if rest.is_empty() { hash } else { last_masked(matched.bytes(), layout).map_or(hash, |word| mix(hash, word)) }
+}
+
+/// Hashes the bits of a key that decide something, of which `layout` says which they are.
+fn hash(seed: u64, matched: &MaskedKey<'_>, layout: &[Decisive]) -> u64 {
+    let mask = mix(seed, Arc::as_ptr(matched.mask()).addr() as u64);
+    layout.iter().fold(mask, |hash, decisive| mix(hash, decisive.of(matched.bytes())))
 }
 
 /// Adds a word to a hash: both halves of a product, so that each bit counts.
@@ -441,22 +443,8 @@ fn mix(hash: u64, word: u64) -> u64 {
     low ^ high
 }
 
-/// Appends the bits of bytes that are in words of a mask, of which there is one for each eight bytes, and for those behind the last eight.
-fn masked(bytes: &[u8], mask: &[u64], to: &mut Vec<u64>) {
-    let (whole, rest) = bytes.as_chunks();
-    to.extend(whole.iter().zip(mask).map(|(word, mask)| u64::from_le_bytes(*word) & mask));
-    if !rest.is_empty() {
-        to.extend(last_masked(bytes, mask));
-    }
-}
-
-/// The bits of the bytes behind the last eight that are in the last word of a mask.
-fn last_masked(bytes: &[u8], mask: &[u64]) -> Option<u64> {
-    let first = bytes.len() / 8;
-    Some(word_at(bytes, 8 * first) & mask.get(first)?)
-}
-
 /// The eight bytes from one on as a word, the lowest first; those behind the end are 0.
+#[inline]
 fn word_at(bytes: &[u8], from: usize) -> u64 {
     if let Some(eight) = bytes.get(from..).and_then(|rest| rest.first_chunk()) {
         return u64::from_le_bytes(*eight);
@@ -557,9 +545,6 @@ mod tests {
                 eight.iter_mut().zip(there).for_each(|(to, byte)| *to = *byte);
                 assert_eq!(word_at(&bytes[..length], from), u64::from_le_bytes(eight), "{from} of {length}");
             }
-            let mut all = Vec::new();
-            masked(&bytes[..length], &[u64::MAX; 3], &mut all);
-            assert_eq!(all.len(), length.div_ceil(8));
         }
     }
 }
