@@ -23,5 +23,7 @@
 
 pub mod connection;
 pub mod exchange;
+pub mod source;
 pub mod terms;
 pub mod verbs;
+pub mod wire;

@@ -46,7 +46,7 @@ impl ProtectionDomain {
     /// Fails if there is no memory, if `length` is 0, or as `ibv_reg_mr` fails.
     pub fn buffer(&self, length: usize) -> Result<Buffer, CallError> {
         let region = Region::new(self, length, sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE)?;
-        Ok(Buffer { region: Arc::new(region), start: 0, length })
+        Ok(Buffer { region: Arc::new(region), start: 0, length, capacity: length })
     }
 
     pub(super) fn raw(&self) -> *mut sys::ibv_pd {
@@ -149,6 +149,8 @@ pub struct Buffer {
     region: Arc<Region>,
     start: usize,
     length: usize,
+    /// Bytes that it has from its start on; the length is at most this.
+    capacity: usize,
 }
 
 impl Buffer {
@@ -156,10 +158,21 @@ impl Buffer {
     #[must_use]
     pub fn split_to(&mut self, at: usize) -> Self {
         let at = at.min(self.length);
-        let front = Self { region: Arc::clone(&self.region), start: self.start, length: at };
+        let front = Self { region: Arc::clone(&self.region), start: self.start, length: at, capacity: at };
         self.start += at;
         self.length -= at;
+        self.capacity -= at;
         front
+    }
+
+    /// Shortens what is sent of it to so many bytes, if it has more. [`Buffer::restore`] takes that back.
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+
+    /// Makes it as long as it was before [`Buffer::truncate`].
+    pub fn restore(&mut self) {
+        self.length = self.capacity;
     }
 
     /// As a segment of a work request.
