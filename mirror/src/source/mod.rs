@@ -4,6 +4,12 @@
 //! acknowledged it, and then gives its buffer back. So a collector that does not keep up leaves a source without memory, and the source
 //! counts what it cannot take; nothing else waits.
 
+mod agent;
+mod batcher;
+
+pub use self::agent::AgentSource;
+pub use self::batcher::{Batcher, Batching};
+
 use std::future::Future;
 use std::io;
 use std::pin::Pin;

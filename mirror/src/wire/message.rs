@@ -127,7 +127,7 @@ impl Header {
         let kind = match code {
             1 => Kind::Hello,
             2 => Kind::Batch {
-                class: Class::from_code(class)
+                class: Class::of_code(class)
                     .ok_or(WireError::Field { field: "the class of a batch", value: class.into() })?,
                 layout: match layout {
                     0 => Layout::Frames,
