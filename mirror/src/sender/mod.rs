@@ -141,7 +141,7 @@ impl Sender {
             self.publish();
         };
         if let Some(session) = session.take() {
-            drop(session.end(&mut self.queues));
+            session.end(&mut self.queues);
         }
         self.queues.iter_mut().for_each(ClassQueue::stop);
         self.publish();
@@ -181,10 +181,7 @@ impl Sender {
     fn advance(&mut self, session: Option<&mut Session>) -> Result<(), SessionError> {
         let Some(session) = session else { return Ok(()) };
         for (class, sequence, buffer) in session.returned() {
-            let unknown = self.queues[class.index()].returned(sequence, buffer);
-            if let Some((source, buffer)) = unknown {
-                self.sources[source].give_back(class, buffer);
-            }
+            self.queues[class.index()].returned(sequence, buffer);
         }
         if let Some(grant) = session.granted() {
             for (class, granted) in Class::ALL.into_iter().zip(grant.classes) {
@@ -222,9 +219,7 @@ impl Sender {
         let Some(session) = session else { return };
         error!("the connection to {} is lost: {why}", session.peer());
         self.metrics.connected(false);
-        for (class, buffer) in session.end(&mut self.queues) {
-            self.sources[0].give_back(class, buffer);
-        }
+        session.end(&mut self.queues);
         self.queues.iter_mut().for_each(ClassQueue::disconnected);
     }
 

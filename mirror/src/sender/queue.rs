@@ -87,16 +87,12 @@ impl<B> ClassQueue<B> {
         Some((batch.facts, memory))
     }
 
-    /// Takes the memory of a batch back from the device: it has arrived, or it was lost with the connection.
-    pub(super) fn returned(&mut self, sequence: u64, memory: B) -> Option<(usize, B)> {
+    /// Takes the memory of a batch back from the device: the batch has arrived, or it was lost with the connection. The batch is still
+    /// here, since it stays for as long as the device has its memory.
+    pub(super) fn returned(&mut self, sequence: u64, memory: B) {
         let place = self.batches.binary_search_by_key(&sequence, |batch| batch.facts.sequence);
-        match place.ok().and_then(|place| self.batches.get_mut(place)) {
-            Some(batch) => {
-                batch.memory = Some(memory);
-                None
-            }
-            // Not known any more, which is not to happen; the memory is not lost all the same.
-            None => Some((0, memory)),
+        if let Some(batch) = place.ok().and_then(|place| self.batches.get_mut(place)) {
+            batch.memory = Some(memory);
         }
     }
 

@@ -256,15 +256,15 @@ impl Session {
         })
     }
 
-    /// Ends the connection, and gives the memory of all batches back to the queues; what no queue knows is returned.
-    pub(super) fn end(mut self, queues: &mut [ClassQueue<Buffer>; CLASSES]) -> Vec<(Class, Buffer)> {
+    /// Ends the connection, and gives the memory of all batches back to their queues.
+    pub(super) fn end(mut self, queues: &mut [ClassQueue<Buffer>; CLASSES]) {
         for request in std::mem::take(&mut self.chain) {
             if let Payload::Buffers(buffers) = request.payload {
                 self.sent(Sent { tag: request.tag, buffers });
             }
         }
         let mut returned = self.returned();
-        let Self { connection: Connection { pair, completions, .. }, completions: mut told, in_flight: _, .. } = self;
+        let Self { connection: Connection { pair, completions, .. }, completions: mut told, .. } = self;
         // Brings everything back.
         drop(pair);
         // What cannot be polled is counted as lost.
@@ -282,10 +282,8 @@ impl Session {
                 }
             }
         }
-        let unknown = returned.into_iter().filter_map(|(class, sequence, buffer)| {
-            let (_, buffer) = queues[class.index()].returned(sequence, buffer)?;
-            Some((class, buffer))
-        });
-        unknown.collect()
+        for (class, sequence, buffer) in returned {
+            queues[class.index()].returned(sequence, buffer);
+        }
     }
 }
