@@ -10,6 +10,7 @@ mod reconnect;
 mod session;
 
 pub use self::metrics::SenderMetrics;
+pub(crate) use self::session::CONTROL;
 
 use std::future::{Future, pending};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use self::session::{Session, SessionError};
 use crate::connection::{Connector, Local};
 use crate::source::{Batch, Source, SourceError};
 use crate::verbs::{Buffer, CallError};
-use crate::wire::{CLASSES, Cause, Drops, HEADER, Hello, Port};
+use crate::wire::{CLASSES, Drops, HEADER, Hello, Port};
 
 /// What a sender is configured with.
 #[derive(Debug, Clone, PartialEq, Eq)]
