@@ -169,12 +169,13 @@ impl Session {
         match kind {
             Kind::Hello => {
                 let hello = Hello::parse(parsed.payload)?;
-                if self.sender.is_none() {
+                let is_first = self.sender.is_none();
+                if is_first {
                     self.first(&hello)?;
                 }
                 self.sender = Some(sender);
                 self.waiting += 1;
-                self.jobs.submit(Job::Hello { sender, hello, done: self.done.0.clone() });
+                self.jobs.submit(Job::Hello { sender, hello, is_first, done: self.done.0.clone() });
                 self.again(message)
             }
             Kind::Heartbeat => {

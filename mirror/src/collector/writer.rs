@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// What a session wants done.
 pub(super) enum Job {
     /// A sender says who it is; the answer is [`Done::Welcome`].
-    Hello { sender: u64, hello: Hello, done: mpsc::UnboundedSender<Done> },
+    Hello { sender: u64, hello: Hello, is_first: bool, done: mpsc::UnboundedSender<Done> },
     /// Drops that a sender has counted.
     Drops { sender: u64, drops: Vec<(Class, Drops)> },
     /// Frames; the answer is [`Done::Batch`].
@@ -61,9 +61,14 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// Hands a job over. Batches of classes whose protocols count on milliseconds come first.
+    /// Hands a job over. Batches of classes whose protocols count on milliseconds come first, and hellos that change something.
     pub(super) fn submit(&self, job: Job) {
-        let urgent = matches!(&job, Job::Batch { batch, .. } if matches!(batch.class, Class::Bfd | Class::Lacp));
+        let urgent = match &job {
+            Job::Batch { batch, .. } => matches!(batch.class, Class::Bfd | Class::Lacp),
+            // The ports that batches behind it name. The first one comes after what an earlier connection of the sender brought.
+            Job::Hello { is_first, .. } => !is_first,
+            Job::Drops { .. } => false,
+        };
         let queue = if urgent { &self.urgent } else { &self.others };
         // The thread has ended, and with it the collector.
         queue.send(job).unwrap_or_default();
@@ -175,7 +180,7 @@ fn run(
 
 fn take(output: &mut Output, job: Job) -> io::Result<()> {
     match job {
-        Job::Hello { sender, hello, done } => {
+        Job::Hello { sender, hello, done, .. } => {
             let acknowledged = output.hello(sender, hello);
             // The session may be over.
             done.send(Done::Welcome(acknowledged)).unwrap_or_default();

@@ -35,6 +35,8 @@ pub struct AgentSource {
     /// Of this connection, what has been counted already.
     losses: Losses,
     plan: watch::Sender<Option<Plan>>,
+    /// How many plans there were.
+    plans: u64,
     message: Box<[u8]>,
 }
 
@@ -51,6 +53,7 @@ impl AgentSource {
             batcher: Batcher::new(domain, &Class::ALL, batching)?,
             losses: Losses::default(),
             plan: watch::Sender::new(None),
+            plans: 0,
             message: vec![0; MAX_MESSAGE].into(),
         })
     }
@@ -132,6 +135,7 @@ impl AgentSource {
             }
             Ok(Message::Plan(plan)) => {
                 info!("the agent mirrors {} of {} ports", plan.classes, plan.taps.len());
+                self.plans += 1;
                 self.plan.send_replace(Some(plan));
             }
             Ok(Message::Losses(losses)) => {
@@ -164,6 +168,10 @@ impl Source for AgentSource {
         let plan = self.plan.borrow();
         let taps = plan.iter().flat_map(|plan| &plan.taps);
         taps.map(|tap| Port { number: tap.in_port, ifindex: 0, name: tap.name.clone() }).collect()
+    }
+
+    fn revision(&self) -> u64 {
+        self.plans
     }
 
     fn netdevs(&self) -> Vec<String> {

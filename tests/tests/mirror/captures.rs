@@ -65,7 +65,7 @@ pub(crate) fn frames_of(capture: &[u8]) -> Vec<Written> {
 pub(crate) fn tshark(file: &Path, fields: &[&str]) -> Vec<String> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(file).args(["-n", "-T", "fields"]);
-    fields.iter().for_each(|field| drop(command.args(["-e", field])));
+    command.args(fields.iter().flat_map(|field| ["-e", *field]));
     let output = command.output().expect("tshark runs");
     let complaints = String::from_utf8_lossy(&output.stderr);
     // Of the user that it runs as, and not of the file.

@@ -1,6 +1,6 @@
 //! What is copied arrives.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluice_control::mirror::Class;
 use sluice_mirror::collector::{Files, Outputs};
@@ -94,24 +94,28 @@ fn files_are_rotated_by_size_and_each_can_be_read_alone() {
 }
 
 #[test]
-fn a_single_frame_is_not_kept_waiting_for_others_longer_than_the_age_says() {
-    let name = "delivery::a_single_frame_is_not_kept_waiting_for_others_longer_than_the_age_says";
+fn a_batch_is_sent_once_it_is_full_or_of_age_and_not_before() {
+    let name = "delivery::a_batch_is_sent_once_it_is_full_or_of_age_and_not_before";
     on_device("bluefield-3", name, |_| {
         play(async {
             let rig = Rig::new();
             let agent = Agent::new(&rig.socket());
             let collector = rig.collect().await;
-            let sender = rig.send(Batching { age: Duration::from_secs(3600), ..Batching::default() });
+            let age = Duration::from_millis(300);
+            let sender = rig.send(Batching { age, size: 10_000, batches: 4 });
+            let began = Instant::now();
             let agent = speak(agent, |agent| {
                 agent.greet();
                 agent.copy(&frame(Class::Bfd, 0, 66));
             })
             .await;
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            assert_eq!(rig.sent("frames_total", Class::Bfd), 0, "it waits for others");
-            // A batch that is full does not wait.
-            let _agent = speak(agent, |agent| (1..2000).for_each(|number| agent.copy(&frame(Class::Bfd, number, 66)))).await;
-            rig.acknowledged(Class::Bfd, 500).await;
+            rig.acknowledged(Class::Bfd, 1).await;
+            assert!(began.elapsed() >= age, "nobody knows that no other frame follows");
+            let _agent = speak(agent, |agent| (0..101).for_each(|number| agent.copy(&frame(Class::Arp, number, 60)))).await;
+            // A frame takes 104 bytes.
+            rig.acknowledged(Class::Arp, 96).await;
+            assert_eq!(rig.sent("frames_total", Class::Arp), 96, "the others are not of age yet");
+            rig.acknowledged(Class::Arp, 101).await;
             collector.stop().await;
             sender.stop().await;
         });
