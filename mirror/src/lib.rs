@@ -23,5 +23,6 @@
 
 pub mod connection;
 pub mod exchange;
+pub mod source;
 pub mod terms;
 pub mod verbs;

@@ -1,0 +1,3 @@
+//! Where mirrored frames come from.
+
+pub mod ring;

@@ -1,0 +1,149 @@
+//! The ring of a packet socket (`PACKET_RX_RING` of version 3, `packet(7)` and the kernel's `packet_mmap.rst`), which is registered memory
+//! itself: the kernel copies a frame into it once, and the RDMA device sends whole blocks of frames from where they are.
+//!
+//! A block that is full, or older than the ring's `retire_after`, belongs to the program until its [`Buffer`] is dropped. Meanwhile the
+//! kernel fills the others. If it has none left it drops frames, and counts each ([`Ring::counts`]), so that frames of blocks and drops
+//! are together what the filter let through.
+
+mod blocks;
+mod filter;
+mod frames;
+mod socket;
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::unix::AsyncFd;
+
+use self::blocks::Blocks;
+pub use self::filter::{Filter, FilterError, Instruction};
+pub use self::frames::{ChecksumOffload, Malformed, PacketType, RingFrame, RingFrames, Segmentation, VlanTag};
+use self::socket::PacketSocket;
+use crate::verbs::{Buffer, CallError, ExternalRegion, ProtectionDomain};
+
+/// A packet socket with a ring in registered memory.
+#[derive(Debug)]
+pub struct Ring {
+    socket: AsyncFd<PacketSocket>,
+    region: ExternalRegion<Blocks>,
+    counts: RingCounts,
+}
+
+/// The size of a ring, which is all the memory that it ever has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingSize {
+    /// Bytes of a block, a multiple of the page size. A frame that is longer is cut: with segmentation offload frames have up to 64 KiB.
+    pub block_bytes: u32,
+    /// How many blocks there are, at least 2.
+    pub blocks: u32,
+    /// After what time a block that is not full is handed over, in whole milliseconds. The kernel rounds it up to its own clock ticks,
+    /// which are 4 ms on Debian.
+    pub retire_after: Duration,
+}
+
+/// What became of the frames that the filter let through, since the ring was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RingCounts {
+    /// Frames that the kernel has put into blocks, those that are not handed over yet among them (`tp_packets` without `tp_drops`).
+    pub frames: u64,
+    /// Frames that found no room (`tp_drops`).
+    pub drops: u64,
+    /// How often the kernel found the whole ring occupied and had to wait for a block (`tp_freeze_q_cnt`).
+    pub freezes: u64,
+}
+
+/// A block of frames.
+#[derive(Debug)]
+pub struct Block {
+    /// The frames as the kernel wrote them, to be read by [`RingFrames`]. The block goes back to the kernel when this is dropped.
+    pub buffer: Buffer,
+    /// How many there are.
+    pub frames: u32,
+    /// When the first of them came, in nanoseconds since 1970.
+    pub first_ns: u64,
+    /// The kernel's number for the block, from 1 on, without gaps.
+    pub sequence: u64,
+}
+
+/// Why there is no ring.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// The socket, which needs `CAP_NET_RAW`.
+    #[error("the packet socket: {call}: {source}")]
+    Socket {
+        /// What was asked of it.
+        call: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The memory cannot be registered, for which the limit of locked memory may be too low.
+    #[error("the ring of the packet socket cannot be registered: {0}")]
+    Memory(#[from] CallError),
+}
+
+impl Ring {
+    /// Opens a ring for the frames that a filter lets through, in the reactor of the tokio runtime that this is called in. No other frame
+    /// is ever in it.
+    ///
+    /// # Errors
+    /// Fails without `CAP_NET_RAW`, outside of a runtime, if the kernel does not take the size or the filter, or if the memory cannot be
+    /// registered.
+    ///
+    /// # Panics
+    /// Panics in a runtime without I/O.
+    pub fn open(domain: &ProtectionDomain, filter: &Filter, size: RingSize) -> Result<Self, RingError> {
+        let failed = |call| move |source| RingError::Socket { call, source };
+        let socket = PacketSocket::open().map_err(failed("socket"))?;
+        socket.set_filter(filter).map_err(failed("SO_ATTACH_FILTER"))?;
+        socket.set_ring(size).map_err(failed("PACKET_RX_RING"))?;
+        let blocks = Blocks::map(&socket, size).map_err(failed("mmap"))?;
+        let region = ExternalRegion::register(domain, blocks)?;
+        let socket = socket.in_reactor().map_err(failed("epoll"))?;
+        // Only now do frames come in.
+        socket.get_ref().bind().map_err(failed("bind"))?;
+        Ok(Self { socket, region, counts: RingCounts::default() })
+    }
+
+    /// Has another filter decide from the next frame on. No frame is lost in between.
+    ///
+    /// # Errors
+    /// As `SO_ATTACH_FILTER` fails. The filter is then as it was.
+    pub fn set_filter(&self, filter: &Filter) -> io::Result<()> {
+        self.socket.get_ref().set_filter(filter)
+    }
+
+    /// Waits for the next block. Nothing is lost if this is dropped before it is done.
+    ///
+    /// # Errors
+    /// Fails if the reactor is gone.
+    pub async fn next(&self) -> io::Result<Block> {
+        loop {
+            let mut guard = self.socket.readable().await?;
+            // Looked at behind the readiness: a block that comes later gives a new one.
+            match self.take() {
+                Some(block) => return Ok(block),
+                None => guard.clear_ready(),
+            }
+        }
+    }
+
+    /// Takes the next block if there is one.
+    pub fn take(&self) -> Option<Block> {
+        let (number, buffer) = self.region.lend()?;
+        let header = self.region.memory().header(number);
+        Some(Block { buffer, frames: header.frames, first_ns: header.first_ns, sequence: header.sequence })
+    }
+
+    /// Asks the kernel for what became of all frames so far.
+    ///
+    /// # Errors
+    /// As `PACKET_STATISTICS` fails.
+    pub fn counts(&mut self) -> io::Result<RingCounts> {
+        // The kernel begins anew with each answer.
+        let since = self.socket.get_ref().statistics()?;
+        self.counts.frames += u64::from(since.tp_packets.saturating_sub(since.tp_drops));
+        self.counts.drops += u64::from(since.tp_drops);
+        self.counts.freezes += u64::from(since.tp_freeze_q_cnt);
+        Ok(self.counts)
+    }
+}
