@@ -5,6 +5,7 @@
 //! - [`parts`] reads a text in parts of whole lines, so that no more than a part of it is held at a time.
 //! - [`answers`] are the answers that programs read.
 //! - [`duration`] is the text form of a span of time, in commands and in the configuration.
+//! - [`mirror`] is what the agent and `sluice-mirror` share about mirrored control traffic.
 //! - [`control_socket`], [`READY_COMMAND`] and [`READY`] are names that both ends must agree on.
 //!
 //! ```
@@ -24,6 +25,7 @@ pub mod answers;
 mod client;
 pub mod duration;
 mod escape;
+pub mod mirror;
 pub mod parts;
 mod well_known;
 
