@@ -26,3 +26,4 @@ pub mod exchange;
 pub mod source;
 pub mod terms;
 pub mod verbs;
+pub mod wire;

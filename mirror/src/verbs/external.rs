@@ -12,8 +12,8 @@ use super::memory::{Buffer, ProtectionDomain, Region};
 ///
 /// # Safety
 /// - [`range`](Self::range) is the same each time, and stays mapped and initialized until the value is dropped.
-/// - A piece that [`lend`](Self::lend) has returned is within the range, and nobody reads or writes its bytes otherwise until
-///   [`take_back`](Self::take_back) is called with its number. Until then no other piece overlaps with it.
+/// - A piece that [`lend`](Self::lend) has returned is within the range, and nobody writes its bytes until [`take_back`](Self::take_back)
+///   is called with its number. Until then no other piece overlaps with it.
 pub(crate) unsafe trait ExternalMemory: Debug + Send + Sync {
     /// All of the memory.
     fn range(&self) -> NonNull<[u8]>;
@@ -57,7 +57,7 @@ impl<M: ExternalMemory + 'static> ExternalRegion<M> {
         &self.memory
     }
 
-    /// Returns the next piece that the owner lends as a buffer, with its number. The owner takes the piece back when the buffer, or the last
+    /// Returns the next piece that the owner lends as a buffer, which can be read and sent, with its number. The owner takes the piece back when the buffer, or the last
     /// part of it, is dropped, be that by the program or by a queue pair that ends.
     pub(crate) fn lend(&self) -> Option<(usize, Buffer)> {
         let Piece { number, range } = self.memory.lend()?;

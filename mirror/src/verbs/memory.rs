@@ -50,7 +50,7 @@ impl ProtectionDomain {
     /// Fails if there is no memory, if `length` is 0, or as `ibv_reg_mr` fails.
     pub fn buffer(&self, length: usize) -> Result<Buffer, CallError> {
         let region = Region::new(self, length, sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE)?;
-        Ok(Buffer { region: Arc::new(region), start: 0, length, loan: None })
+        Ok(Buffer { region: Arc::new(region), start: 0, length, capacity: length, loan: None })
     }
 
     pub(super) fn raw(&self) -> *mut sys::ibv_pd {
@@ -186,25 +186,39 @@ pub struct Buffer {
     region: Arc<Region>,
     start: usize,
     length: usize,
-    /// Kept by all parts of what an owner of external memory has lent.
+    /// Bytes that it has from its start on; the length is at most this.
+    capacity: usize,
+    /// Kept by all parts of a piece of memory that is lent by its owner.
     loan: Option<Arc<Loan>>,
 }
 
 impl Buffer {
     /// A range of a region, which must be within it and nobody else's for as long as the loan lasts.
     pub(super) fn lent(region: &Arc<Region>, range: Range<usize>, loan: Loan) -> Self {
-        let loan = Some(Arc::new(loan));
-        Self { region: Arc::clone(region), start: range.start, length: range.len(), loan }
+        let (region, loan) = (Arc::clone(region), Some(Arc::new(loan)));
+        Self { region, start: range.start, length: range.len(), capacity: range.len(), loan }
     }
 
     /// Takes the first `at` bytes out of it, as a buffer of its own; all of it if it has fewer.
     #[must_use]
     pub fn split_to(&mut self, at: usize) -> Self {
         let at = at.min(self.length);
-        let front = Self { region: Arc::clone(&self.region), start: self.start, length: at, loan: self.loan.clone() };
+        let (region, loan) = (Arc::clone(&self.region), self.loan.clone());
+        let front = Self { region, start: self.start, length: at, capacity: at, loan };
         self.start += at;
         self.length -= at;
+        self.capacity -= at;
         front
+    }
+
+    /// Shortens what is sent of it to so many bytes, if it has more. [`Buffer::restore`] takes that back.
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+
+    /// Makes it as long as it was before [`Buffer::truncate`].
+    pub fn restore(&mut self) {
+        self.length = self.capacity;
     }
 
     /// As a segment of a work request.
@@ -226,7 +240,11 @@ impl Deref for Buffer {
 }
 
 impl DerefMut for Buffer {
+    /// Memory of another owner, such as a block of a packet ring, is not for writing: as a mutable slice it is empty.
     fn deref_mut(&mut self) -> &mut [u8] {
+        if self.loan.is_some() {
+            return &mut [];
+        }
         // SAFETY: as above, and nobody else borrows this buffer.
         unsafe { slice::from_raw_parts_mut(self.region.start().as_ptr().add(self.start), self.length) }
     }

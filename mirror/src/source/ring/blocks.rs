@@ -86,9 +86,9 @@ impl Blocks {
     }
 }
 
-// SAFETY: the mapping stays until this is dropped, and its pages begin as zeroes. A piece is what the kernel wrote behind the description
-// of a block that has become the program's; the kernel does not touch it before its status says that it is the kernel's again, which
-// `take_back` alone writes, and no block is lent twice meanwhile.
+// SAFETY: the mapping stays until this is dropped, and its pages begin as zeroes. A piece is a block that has become the program's; the
+// kernel does not write it before its status says that it is the kernel's again, which `take_back` alone writes, and no block is lent twice
+// meanwhile. Whoever has a piece only reads it, as this does.
 unsafe impl ExternalMemory for Blocks {
     fn range(&self) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.start, self.block_bytes * self.lent.len())
@@ -104,16 +104,11 @@ unsafe impl ExternalMemory for Blocks {
         if self.status(number).load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        let header = self.raw_header(number);
-        let within = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX).min(self.block_bytes);
-        let (first, end) = (within(header.offset_to_first_pkt), within(header.blk_len));
-        let block = number * self.block_bytes;
+        let length = usize::try_from(self.raw_header(number).blk_len).unwrap_or(usize::MAX).min(self.block_bytes);
         self.lent[number].store(true, Ordering::Relaxed);
         *next = (number + 1) % self.lent.len();
-        // Behind the description, so that whoever writes to the piece does not change the status.
-        let description = size_of::<tpacket_block_desc>();
-        let first = first.max(description);
-        Some(Piece { number, range: block + first..block + end.max(first) })
+        let block = number * self.block_bytes;
+        Some(Piece { number, range: block..block + length })
     }
 
     fn take_back(&self, number: usize) {

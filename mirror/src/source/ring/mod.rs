@@ -6,18 +6,20 @@
 //! are together what the filter let through.
 
 mod blocks;
-mod filter;
-mod frames;
+mod classes;
 mod socket;
 
+use std::future::poll_fn;
 use std::io;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use sluice_control::mirror::filter::{Instruction, TooLong};
 use tokio::io::unix::AsyncFd;
 
-use self::blocks::Blocks;
-pub use self::filter::{Filter, FilterError, Instruction};
-pub use self::frames::{ChecksumOffload, Malformed, PacketType, RingFrame, RingFrames, Segmentation, VlanTag};
+use self::blocks::{BlockHeader, Blocks};
+pub use self::classes::RingSource;
 use self::socket::PacketSocket;
 use crate::verbs::{Buffer, CallError, ExternalRegion, ProtectionDomain};
 
@@ -26,7 +28,7 @@ use crate::verbs::{Buffer, CallError, ExternalRegion, ProtectionDomain};
 pub struct Ring {
     socket: AsyncFd<PacketSocket>,
     region: ExternalRegion<Blocks>,
-    counts: RingCounts,
+    counts: Mutex<RingCounts>,
 }
 
 /// The size of a ring, which is all the memory that it ever has.
@@ -55,7 +57,7 @@ pub struct RingCounts {
 /// A block of frames.
 #[derive(Debug)]
 pub struct Block {
-    /// The frames as the kernel wrote them, to be read by [`RingFrames`]. The block goes back to the kernel when this is dropped.
+    /// The block as the kernel wrote it, to be read by [`frames`](crate::wire::ring::frames). It cannot be written. The block goes back to the kernel when this is dropped.
     pub buffer: Buffer,
     /// How many there are.
     pub frames: u32,
@@ -79,6 +81,9 @@ pub enum RingError {
     /// The memory cannot be registered, for which the limit of locked memory may be too low.
     #[error("the ring of the packet socket cannot be registered: {0}")]
     Memory(#[from] CallError),
+    /// The kernel takes no packet filter for so many devices.
+    #[error(transparent)]
+    Filter(#[from] TooLong),
 }
 
 impl Ring {
@@ -91,7 +96,7 @@ impl Ring {
     ///
     /// # Panics
     /// Panics in a runtime without I/O.
-    pub fn open(domain: &ProtectionDomain, filter: &Filter, size: RingSize) -> Result<Self, RingError> {
+    pub fn open(domain: &ProtectionDomain, filter: &[Instruction], size: RingSize) -> Result<Self, RingError> {
         let failed = |call| move |source| RingError::Socket { call, source };
         let socket = PacketSocket::open().map_err(failed("socket"))?;
         socket.set_filter(filter).map_err(failed("SO_ATTACH_FILTER"))?;
@@ -101,14 +106,14 @@ impl Ring {
         let socket = socket.in_reactor().map_err(failed("epoll"))?;
         // Only now do frames come in.
         socket.get_ref().bind().map_err(failed("bind"))?;
-        Ok(Self { socket, region, counts: RingCounts::default() })
+        Ok(Self { socket, region, counts: Mutex::default() })
     }
 
     /// Has another filter decide from the next frame on. No frame is lost in between.
     ///
     /// # Errors
     /// As `SO_ATTACH_FILTER` fails. The filter is then as it was.
-    pub fn set_filter(&self, filter: &Filter) -> io::Result<()> {
+    pub fn set_filter(&self, filter: &[Instruction]) -> io::Result<()> {
         self.socket.get_ref().set_filter(filter)
     }
 
@@ -116,34 +121,52 @@ impl Ring {
     ///
     /// # Errors
     /// Fails if the reactor is gone.
-    pub async fn next(&self) -> io::Result<Block> {
+    pub async fn next(&mut self) -> io::Result<Block> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// The same, to be polled.
+    ///
+    /// # Errors
+    /// As [`Ring::next`].
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Block>> {
         loop {
-            let mut guard = self.socket.readable().await?;
+            let mut guard = ready!(self.socket.poll_read_ready(context))?;
             // Looked at behind the readiness: a block that comes later gives a new one.
-            match self.take() {
-                Some(block) => return Ok(block),
+            match take(&self.region) {
+                Some(block) => return Poll::Ready(Ok(block)),
                 None => guard.clear_ready(),
             }
         }
     }
 
     /// Takes the next block if there is one.
-    pub fn take(&self) -> Option<Block> {
-        let (number, buffer) = self.region.lend()?;
-        let header = self.region.memory().header(number);
-        Some(Block { buffer, frames: header.frames, first_ns: header.first_ns, sequence: header.sequence })
+    pub fn take(&mut self) -> Option<Block> {
+        take(&self.region)
     }
 
     /// Asks the kernel for what became of all frames so far.
     ///
     /// # Errors
     /// As `PACKET_STATISTICS` fails.
-    pub fn counts(&mut self) -> io::Result<RingCounts> {
+    pub fn counts(&self) -> io::Result<RingCounts> {
+        let mut counts = self.counts.lock();
         // The kernel begins anew with each answer.
         let since = self.socket.get_ref().statistics()?;
-        self.counts.frames += u64::from(since.tp_packets.saturating_sub(since.tp_drops));
-        self.counts.drops += u64::from(since.tp_drops);
-        self.counts.freezes += u64::from(since.tp_freeze_q_cnt);
-        Ok(self.counts)
+        counts.frames += u64::from(since.tp_packets.saturating_sub(since.tp_drops));
+        counts.drops += u64::from(since.tp_drops);
+        counts.freezes += u64::from(since.tp_freeze_q_cnt);
+        Ok(*counts)
+    }
+}
+
+fn take(region: &ExternalRegion<Blocks>) -> Option<Block> {
+    loop {
+        let (number, buffer) = region.lend()?;
+        let BlockHeader { frames, first_ns, sequence } = region.memory().header(number);
+        // One without frames goes back at once.
+        if frames > 0 {
+            return Some(Block { buffer, frames, first_ns, sequence });
+        }
     }
 }

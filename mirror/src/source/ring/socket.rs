@@ -8,13 +8,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use libc::{sock_filter, sock_fprog, sockaddr_ll, tpacket_req3, tpacket_stats_v3};
+use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use sluice_control::mirror::filter::Instruction;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
 use super::RingSize;
-use super::filter::Filter;
 
 /// A packet socket. It receives nothing until [`PacketSocket::bind`].
 #[derive(Debug)]
@@ -27,10 +28,10 @@ impl PacketSocket {
         Ok(Self(socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?))
     }
 
-    pub(super) fn set_filter(&self, filter: &Filter) -> io::Result<()> {
-        let instructions = filter.instructions().iter();
+    pub(super) fn set_filter(&self, filter: &[Instruction]) -> io::Result<()> {
+        let instructions = filter.iter();
         let mut program: Vec<_> = instructions
-            .map(|one| sock_filter { code: one.code, jt: one.jump_true, jf: one.jump_false, k: one.value })
+            .map(|one| sock_filter { code: one.code, jt: one.jump_true, jf: one.jump_false, k: one.operand })
             .collect();
         let length = c_ushort::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let program = sock_fprog { len: length, filter: program.as_mut_ptr() };
@@ -87,15 +88,19 @@ impl PacketSocket {
         Ok(unsafe { AsyncFd::register_with_interest(self, Interest::READABLE) }?)
     }
 
+    /// The index of a network device of this name in the socket's namespace.
+    pub(super) fn ifindex(&self, name: &str) -> io::Result<u32> {
+        Ok(name_to_index(&self.0, name)?)
+    }
+
     /// What was counted since it was last asked for.
     pub(super) fn statistics(&self) -> io::Result<tpacket_stats_v3> {
         let mut statistics = MaybeUninit::<tpacket_stats_v3>::zeroed();
         let mut length = size_of::<tpacket_stats_v3>() as libc::socklen_t;
         let (level, name) = (libc::SOL_PACKET, libc::PACKET_STATISTICS);
         // SAFETY: there is room for an answer of this length.
-        let code = unsafe {
-            libc::getsockopt(self.as_raw_fd(), level, name, statistics.as_mut_ptr().cast(), &raw mut length)
-        };
+        let code =
+            unsafe { libc::getsockopt(self.as_raw_fd(), level, name, statistics.as_mut_ptr().cast(), &raw mut length) };
         succeeded(code)?;
         // SAFETY: zeroes are a value of every field, and then the call filled it in.
         Ok(unsafe { statistics.assume_init() })
