@@ -21,6 +21,7 @@
 //! # }
 //! ```
 
+pub mod cm;
 pub mod connection;
 pub mod exchange;
 pub mod source;
