@@ -22,8 +22,11 @@
 //! ```
 
 pub mod cm;
+pub mod collector;
 pub mod connection;
 pub mod exchange;
+mod metrics;
+pub mod sender;
 pub mod source;
 pub mod terms;
 pub mod verbs;

@@ -5,6 +5,11 @@
 //! counts what it cannot take; nothing else waits.
 
 pub mod ring;
+mod agent;
+mod batcher;
+
+pub use self::agent::AgentSource;
+pub use self::batcher::{Batcher, Batching};
 
 use std::future::Future;
 use std::io;

@@ -45,6 +45,8 @@ causes! {
     SampleFull "sample-full",
     /// The collector could not write the frame to its file or pipe. Only collectors count this.
     FileFailed "file-failed",
+    /// The collector could not inject the frame into its TAP. Only collectors count this.
+    TapFailed "tap-failed",
 }
 
 /// Frames that were dropped, by cause.

@@ -4,13 +4,13 @@
 //! |---|---|
 //! | 0..4 | bytes of the frame that are here |
 //! | 4..8 | bytes that it had |
-//! | 8..12 | port of the datapath that it came in by |
+//! | 8..12 | port of the datapath that it came in by, or all ones if that is not known |
 //! | 12..16 | flags: 1 the UFID is known |
 //! | 16..24 | when it was captured, nanoseconds since 1970 |
 //! | 24..40 | UFID of the flow that mirrored it, else zeros |
 
-use super::WireError;
 use super::reader::Reader;
+use super::{NO_PORT, WireError};
 
 /// Bytes of a frame's header.
 pub const FRAME_HEADER: usize = 40;
@@ -21,8 +21,8 @@ const HAS_UFID: u32 = 1;
 /// A mirrored frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Port of the datapath that it came in by.
-    pub in_port: u32,
+    /// Port of the datapath that it came in by, if that is known.
+    pub in_port: Option<u32>,
     /// The flow that mirrored it, if that is known.
     pub ufid: Option<u128>,
     /// When it was captured: nanoseconds since 1970.
@@ -49,7 +49,7 @@ impl Frame<'_> {
         let flags = if self.ufid.is_some() { HAS_UFID } else { 0 };
         into[..4].copy_from_slice(&captured_length.to_be_bytes());
         into[4..8].copy_from_slice(&self.length.to_be_bytes());
-        into[8..12].copy_from_slice(&self.in_port.to_be_bytes());
+        into[8..12].copy_from_slice(&self.in_port.unwrap_or(NO_PORT).to_be_bytes());
         into[12..16].copy_from_slice(&flags.to_be_bytes());
         into[16..24].copy_from_slice(&self.captured.to_be_bytes());
         into[24..40].copy_from_slice(&self.ufid.unwrap_or_default().to_be_bytes());
@@ -85,5 +85,6 @@ fn read<'a>(reader: &mut Reader<'a>) -> Result<Frame<'a>, WireError> {
     let size = usize::try_from(captured_length).unwrap_or(usize::MAX);
     let bytes = reader.take(size)?;
     reader.zeros(size.next_multiple_of(ALIGNMENT) - size, "the padding of a frame")?;
+    let in_port = Some(in_port).filter(|port| *port != NO_PORT);
     Ok(Frame { in_port, ufid: (flags & HAS_UFID != 0).then_some(ufid), captured, length, bytes })
 }

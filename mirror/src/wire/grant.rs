@@ -6,9 +6,12 @@
 //! | 4..6 | version |
 //! | 6 | number of classes |
 //! | 7 | zero |
-//! | 8.. | of each class: messages, bytes, sequence number; 8 bytes each |
+//! | 8..12 | bytes of the longest message that the collector has room for |
+//! | 12..16 | zeros |
+//! | 16..24 | hellos and heartbeats that were taken |
+//! | 24.. | of each class: messages, bytes, sequence number; 8 bytes each |
 //!
-//! All numbers are totals of the connection, so that a later grant contains an earlier one.
+//! All but the length are totals of the connection, so that a later grant contains an earlier one.
 
 use super::reader::Reader;
 use super::{CLASSES, VERSION, WireError};
@@ -16,11 +19,15 @@ use super::{CLASSES, VERSION, WireError};
 const MAGIC: [u8; 4] = *b"SLMG";
 
 /// Bytes of a grant.
-pub const GRANT: usize = 8 + 24 * CLASSES;
+pub const GRANT: usize = 24 + 24 * CLASSES;
 
 /// What a collector grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Grant {
+    /// Bytes of the longest message that the collector has room for, header included.
+    pub longest: u32,
+    /// How many hellos and heartbeats it has taken in this connection.
+    pub controls: u64,
     /// By class.
     pub classes: [ClassGrant; CLASSES],
 }
@@ -47,9 +54,10 @@ impl Grant {
         {
             bytes[6] = CLASSES as u8;
         }
-        for (class, into) in self.classes.iter().zip(bytes[8..].chunks_exact_mut(24)) {
-            for (number, into) in [class.messages, class.bytes, class.acknowledged].iter().zip(into.chunks_exact_mut(8))
-            {
+        bytes[8..12].copy_from_slice(&self.longest.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.controls.to_be_bytes());
+        for (class, into) in self.classes.iter().zip(bytes[24..].chunks_exact_mut(24)) {
+            for (number, into) in [class.messages, class.bytes, class.acknowledged].iter().zip(into.chunks_exact_mut(8)) {
                 into.copy_from_slice(&number.to_be_bytes());
             }
         }
@@ -74,7 +82,9 @@ impl Grant {
             return Err(WireError::Field { field: "the number of classes of a grant", value: classes.into() });
         }
         reader.zeros(1, "the reserved byte of a grant")?;
-        let mut grant = Self::default();
+        let longest = reader.u32()?;
+        reader.zeros(4, "a reserved byte of a grant")?;
+        let mut grant = Self { longest, controls: reader.u64()?, ..Self::default() };
         for class in &mut grant.classes {
             *class = ClassGrant { messages: reader.u64()?, bytes: reader.u64()?, acknowledged: reader.u64()? };
         }

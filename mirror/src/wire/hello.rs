@@ -5,10 +5,10 @@
 //! | 0..4 | for how many grants there are receive requests |
 //! | 4..8 | number of ports |
 //! | then | length of the name in one byte, and the name |
-//! | of each port | number, index of its network device or 0, 4 bytes each; length of its name in one byte, and the name |
+//! | of each port | number or all ones, index of its network device or 0, 4 bytes each; length of its name in one byte, and the name |
 
-use super::WireError;
 use super::reader::Reader;
+use super::{NO_PORT, WireError};
 
 /// Bytes of a name at most.
 const NAME: usize = 255;
@@ -27,8 +27,8 @@ pub struct Hello {
 /// A port of the sender's datapath.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Port {
-    /// Its number in the datapath (`in_port`).
-    pub number: u32,
+    /// Its number in the datapath (`in_port`); `None` if copies of several ports come from there.
+    pub number: Option<u32>,
     /// Index of the network device that its copies go to, by which frames of a packet ring name it; 0 if there is none.
     pub ifindex: u32,
     /// Its name.
@@ -45,7 +45,7 @@ impl Hello {
         let mut ports = 0_u32;
         for port in &self.ports {
             let before = bytes.len();
-            bytes.extend(port.number.to_be_bytes());
+            bytes.extend(port.number.unwrap_or(NO_PORT).to_be_bytes());
             bytes.extend(port.ifindex.to_be_bytes());
             write_text(&port.name, &mut bytes);
             if bytes.len() > room {
@@ -70,6 +70,7 @@ impl Hello {
         let mut ports = Vec::new();
         for _ in 0..count {
             let (number, ifindex) = (reader.u32()?, reader.u32()?);
+            let number = Some(number).filter(|number| *number != NO_PORT);
             ports.push(Port { number, ifindex, name: reader.text("a port's name")? });
         }
         reader.end()?;

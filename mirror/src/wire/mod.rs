@@ -19,11 +19,11 @@ pub use self::drops::{CAUSES, Cause, Drops};
 pub use self::grant::{ClassGrant, GRANT, Grant};
 pub use self::hello::{Hello, Port};
 pub use self::message::{HEADER, Header, Kind, Layout, Message};
+pub(crate) use self::message::{HEARTBEAT, write_heartbeat};
+
+pub use sluice_control::mirror::CLASSES;
 
 use crate::terms::Terms;
-
-/// Number of classes.
-pub const CLASSES: usize = sluice_control::mirror::Class::ALL.len();
 
 /// What an end of this version offers.
 #[must_use]
@@ -77,6 +77,9 @@ pub enum WireError {
         expected: u32,
     },
 }
+
+/// In place of a port's number: none is known (OVS's `ODPP_NONE`).
+const NO_PORT: u32 = u32::MAX;
 
 /// Version of all messages.
 const VERSION: u16 = 1;

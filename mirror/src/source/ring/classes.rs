@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use sluice_control::mirror::filter::program_at;
-use sluice_control::mirror::{Class, Plan};
+use sluice_control::mirror::{Class, Plan, Tap};
 
 use super::socket::PacketSocket;
 use super::{Block, Ring, RingCounts, RingError, RingSize};
@@ -64,10 +64,8 @@ impl RingSource {
                 None => self.rings.push((class, Ring::open(&self.domain, &filter, self.size)?)),
             }
         }
-        let port = |tap: &sluice_control::mirror::Tap, ifindex| {
-            tap.in_port.map(|number| Port { number, ifindex, name: tap.name.clone() })
-        };
-        self.ports = found.iter().filter_map(|(tap, _, ifindex)| port(tap, *ifindex)).collect();
+        let port = |(tap, _, ifindex): &(&Tap, _, u32)| Port { number: tap.in_port, ifindex: *ifindex, name: tap.name.clone() };
+        self.ports = found.iter().map(port).collect();
         self.netdevs = found.into_iter().map(|(_, netdev, _)| netdev.clone()).collect();
         Ok(missing)
     }
