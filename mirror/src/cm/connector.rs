@@ -96,8 +96,8 @@ fn failed(peer: &str, error: CmError) -> ConnectError {
         CmError::Unresolved { kind, source } => {
             ConnectError::Address { address, source: io::Error::new(source.kind(), format!("{kind}: {source}")) }
         }
-        CmError::Call(error) if error.call == "rdma_bind_addr" || error.call == "rdma_resolve_addr" => {
-            ConnectError::Address { address, source: error.source }
+        CmError::Call(error) if error.call.starts_with("rdma_") => {
+            ConnectError::Address { address, source: io::Error::new(error.source.kind(), error.to_string()) }
         }
         CmError::Call(error) => ConnectError::QueuePair(error),
         error => ConnectError::Peer { peer: address, source: error.into() },

@@ -11,7 +11,9 @@ use crate::connection::{Connection, Local};
 use crate::verbs::{
     Buffer, CallError, Completion, Failure, Operation, Outcome, Payload, ReceiveRequest, Received, SendRequest, Sent,
 };
-use crate::wire::{CLASSES, Drops, FRAMES, Grant, HEADER, HEARTBEAT, Header, Hello, Kind, Layout, RING, WireError, write_heartbeat};
+use crate::wire::{
+    CLASSES, Drops, FRAMES, Grant, HEADER, HEARTBEAT, Header, Hello, Kind, Layout, RING, WireError, write_heartbeat,
+};
 
 /// For how long a collector may leave a heartbeat without an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -210,7 +212,11 @@ impl Session {
 
     /// Fails if the collector owes an answer for too long.
     pub(super) fn check_answer(&self) -> Result<(), SessionError> {
-        if self.answered == self.controls || self.asked.elapsed() < PATIENCE { Ok(()) } else { Err(SessionError::Silence) }
+        if self.answered == self.controls || self.asked.elapsed() < PATIENCE {
+            Ok(())
+        } else {
+            Err(SessionError::Silence)
+        }
     }
 
     pub(super) fn hello(&mut self, hello: &Hello) -> Result<(), SessionError> {

@@ -4,9 +4,9 @@
 //! acknowledged it, and then gives its buffer back. So a collector that does not keep up leaves a source without memory, and the source
 //! counts what it cannot take; nothing else waits.
 
-pub mod ring;
 mod agent;
 mod batcher;
+pub mod ring;
 
 pub use self::agent::AgentSource;
 pub use self::batcher::{Batcher, Batching};

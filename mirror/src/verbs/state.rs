@@ -117,7 +117,8 @@ pub struct Retries {
     pub psn: Psn,
     /// For how long an acknowledgement is waited for: 4.096 us, doubled so many times (14 is 67 ms); 0 is for ever.
     pub timeout: u8,
-    /// How often what was not acknowledged is sent again, 7 at most.
+    /// How often what was not acknowledged is sent again, 7 at most. Soft-RoCE takes 7 for ever (`rxe_completer` of Linux 6.1), so that a
+    /// peer that is gone is never seen there.
     pub retries: u8,
     /// How often what found no receive request is sent again; 7 is for ever.
     pub rnr_retries: u8,

@@ -35,7 +35,7 @@ unsafe impl Sync for Blocks {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockHeader {
     pub(super) frames: u32,
-    pub(super) first_ns: u64,
+    pub(super) opened_ns: u64,
     pub(super) sequence: u64,
 }
 
@@ -61,7 +61,7 @@ impl Blocks {
         BlockHeader {
             frames: header.num_pkts,
             // `packet_mmap.rst` calls the field nanoseconds; libc has the name of the other half of the union.
-            first_ns: u64::from(first.ts_sec) * NANOSECONDS + u64::from(first.ts_usec),
+            opened_ns: u64::from(first.ts_sec) * NANOSECONDS + u64::from(first.ts_usec),
             sequence: header.seq_num,
         }
     }

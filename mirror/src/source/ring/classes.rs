@@ -64,7 +64,11 @@ impl RingSource {
                 None => self.rings.push((class, Ring::open(&self.domain, &filter, self.size)?)),
             }
         }
-        let port = |(tap, _, ifindex): &(&Tap, _, u32)| Port { number: tap.in_port, ifindex: *ifindex, name: tap.name.clone() };
+        let port = |(tap, _, ifindex): &(&Tap, _, u32)| Port {
+            number: tap.in_port,
+            ifindex: *ifindex,
+            name: tap.name.clone(),
+        };
         self.ports = found.iter().map(port).collect();
         self.netdevs = found.into_iter().map(|(_, netdev, _)| netdev.clone()).collect();
         Ok(missing)

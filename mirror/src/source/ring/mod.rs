@@ -22,6 +22,7 @@ use self::blocks::{BlockHeader, Blocks};
 pub use self::classes::RingSource;
 use self::socket::PacketSocket;
 use crate::verbs::{Buffer, CallError, ExternalRegion, ProtectionDomain};
+use crate::wire::ring;
 
 /// A packet socket with a ring in registered memory.
 #[derive(Debug)]
@@ -163,9 +164,12 @@ impl Ring {
 fn take(region: &ExternalRegion<Blocks>) -> Option<Block> {
     loop {
         let (number, buffer) = region.lend()?;
-        let BlockHeader { frames, first_ns, sequence } = region.memory().header(number);
+        let BlockHeader { frames, opened_ns, sequence } = region.memory().header(number);
         // One without frames goes back at once.
         if frames > 0 {
+            let first = ring::frames(&buffer).ok().and_then(|mut frames| frames.next()?.ok());
+            // What the kernel calls the time of the first frame is when it opened the block.
+            let first_ns = first.map_or(opened_ns, |frame| frame.captured);
             return Some(Block { buffer, frames, first_ns, sequence });
         }
     }
