@@ -21,6 +21,7 @@
 //! # }
 //! ```
 
+pub mod cm;
 pub mod collector;
 pub mod connection;
 pub mod exchange;

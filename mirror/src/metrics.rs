@@ -1,7 +1,9 @@
 //! Metrics by class and by cause, each looked up once.
 
 use prometheus::core::Collector;
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 use sluice_control::mirror::Class;
 
 use crate::wire::{CLASSES, Cause};
@@ -31,7 +33,12 @@ impl ByClass<IntGauge> {
 }
 
 impl ByClass<Histogram> {
-    pub(crate) fn histograms(registry: &Registry, name: &str, help: &str, buckets: Vec<f64>) -> prometheus::Result<Self> {
+    pub(crate) fn histograms(
+        registry: &Registry,
+        name: &str,
+        help: &str,
+        buckets: Vec<f64>,
+    ) -> prometheus::Result<Self> {
         let options = HistogramOpts::new(name, help).buckets(buckets);
         let all = registered(registry, HistogramVec::new(options, &["class"])?)?;
         Ok(Self(Class::ALL.map(|class| all.with_label_values(&[class.name()]))))

@@ -35,7 +35,11 @@ impl SenderMetrics {
     /// Fails if it has metrics of these names.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self(Arc::new(Metrics {
-            frames: ByClass::counters(registry, "sluice_mirror_send_frames_total", "Frames that sources gave to the sender.")?,
+            frames: ByClass::counters(
+                registry,
+                "sluice_mirror_send_frames_total",
+                "Frames that sources gave to the sender.",
+            )?,
             bytes: ByClass::counters(
                 registry,
                 "sluice_mirror_send_bytes_total",

@@ -64,17 +64,8 @@ pub struct Sender {
 }
 
 /// Classes in the order in which batches of them are posted: those first whose protocols count on milliseconds.
-const ORDER: [Class; CLASSES] = [
-    Class::Bfd,
-    Class::Lacp,
-    Class::Lldp,
-    Class::Ospf,
-    Class::Bgp,
-    Class::Dhcp,
-    Class::Nd,
-    Class::Arp,
-    Class::Flow,
-];
+const ORDER: [Class; CLASSES] =
+    [Class::Bfd, Class::Lacp, Class::Lldp, Class::Ospf, Class::Bgp, Class::Dhcp, Class::Nd, Class::Arp, Class::Flow];
 
 /// What happened.
 enum Step {
@@ -101,7 +92,8 @@ impl Sender {
         connector: impl Connector + 'static,
         stop: impl Future<Output = ()>,
     ) -> Result<(), SenderError> {
-        let mut connector = Reconnector::start(connector, self.local.clone(), self.config.back_off, self.metrics.clone());
+        let mut connector =
+            Reconnector::start(connector, self.local.clone(), self.config.back_off, self.metrics.clone());
         let mut session: Option<Session> = None;
         let mut heartbeat = interval(self.config.heartbeat);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -164,10 +164,7 @@ impl<B> ClassQueue<B> {
 
     /// Returns the credit that is left: messages and bytes.
     pub(super) fn credit(&self) -> (u64, u64) {
-        (
-            self.granted.messages.saturating_sub(self.used_messages),
-            self.granted.bytes.saturating_sub(self.used_bytes),
-        )
+        (self.granted.messages.saturating_sub(self.used_messages), self.granted.bytes.saturating_sub(self.used_bytes))
     }
 
     /// Returns the frames that were dropped here.

@@ -209,7 +209,11 @@ impl Session {
 
     /// Fails if the collector owes an answer for too long.
     pub(super) fn check_answer(&self) -> Result<(), SessionError> {
-        if self.answered == self.controls || self.asked.elapsed() < PATIENCE { Ok(()) } else { Err(SessionError::Silence) }
+        if self.answered == self.controls || self.asked.elapsed() < PATIENCE {
+            Ok(())
+        } else {
+            Err(SessionError::Silence)
+        }
     }
 
     pub(super) fn hello(&mut self, hello: &Hello) -> Result<(), SessionError> {

@@ -6,9 +6,12 @@
 
 mod agent;
 mod batcher;
+mod planned;
+pub mod ring;
 
 pub use self::agent::AgentSource;
 pub use self::batcher::{Batcher, Batching};
+pub use self::planned::PlannedRings;
 
 use std::future::Future;
 use std::io;

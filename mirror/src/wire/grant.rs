@@ -57,7 +57,8 @@ impl Grant {
         bytes[8..12].copy_from_slice(&self.longest.to_be_bytes());
         bytes[16..24].copy_from_slice(&self.controls.to_be_bytes());
         for (class, into) in self.classes.iter().zip(bytes[24..].chunks_exact_mut(24)) {
-            for (number, into) in [class.messages, class.bytes, class.acknowledged].iter().zip(into.chunks_exact_mut(8)) {
+            for (number, into) in [class.messages, class.bytes, class.acknowledged].iter().zip(into.chunks_exact_mut(8))
+            {
                 into.copy_from_slice(&number.to_be_bytes());
             }
         }

@@ -96,7 +96,8 @@ fn fill(frame: &mut [u8], start: usize, offset: usize) {
     if summed.len() < offset + 2 {
         return;
     }
-    let words = summed.chunks(2).map(|word| u64::from(u16::from_be_bytes([word[0], word.get(1).copied().unwrap_or(0)])));
+    let words =
+        summed.chunks(2).map(|word| u64::from(u16::from_be_bytes([word[0], word.get(1).copied().unwrap_or(0)])));
     let mut sum: u64 = words.sum();
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);
