@@ -3,6 +3,5 @@
 pub mod coverage;
 pub(crate) mod event_counts;
 pub mod events;
-pub mod http;
 pub(crate) mod measures;
 pub mod metrics;
