@@ -130,6 +130,7 @@ impl Sender {
                 self.disconnect(session.take(), &error);
                 connector.again();
             }
+            self.tell_sources();
             self.publish();
         };
         if let Some(session) = session.take() {
@@ -221,6 +222,14 @@ impl Sender {
         let mut drops = self.queues[class.index()].drops();
         self.sources.iter().for_each(|source| drops += source.drops(class));
         drops
+    }
+
+    /// Tells the sources of which classes batches wait.
+    fn tell_sources(&mut self) {
+        for class in Class::ALL {
+            let is_waiting = self.queues[class.index()].is_waiting();
+            self.sources.iter_mut().for_each(|source| source.set_waiting(class, is_waiting));
+        }
     }
 
     fn publish(&self) {

@@ -162,6 +162,11 @@ impl<B> ClassQueue<B> {
         self.posted
     }
 
+    /// Whether batches wait that were not posted in this connection.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.posted < self.batches.len()
+    }
+
     /// Returns the credit that is left: messages and bytes.
     pub(super) fn credit(&self) -> (u64, u64) {
         (self.granted.messages.saturating_sub(self.used_messages), self.granted.bytes.saturating_sub(self.used_bytes))

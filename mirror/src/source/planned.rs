@@ -86,6 +86,10 @@ impl Source for PlannedRings {
         self.rings.give_back(class, buffer);
     }
 
+    fn set_waiting(&mut self, class: Class, is_waiting: bool) {
+        self.rings.set_waiting(class, is_waiting);
+    }
+
     fn drops(&self, class: Class) -> Drops {
         self.rings.drops(class)
     }
