@@ -13,6 +13,8 @@ mod grant;
 mod hello;
 mod message;
 mod reader;
+#[cfg(test)]
+mod tests;
 pub mod ring;
 
 pub use self::drops::{CAUSES, Cause, Drops};
