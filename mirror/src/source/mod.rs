@@ -6,6 +6,7 @@
 
 mod agent;
 mod batcher;
+pub mod own;
 pub mod ring;
 
 pub use self::agent::AgentSource;
