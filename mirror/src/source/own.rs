@@ -83,7 +83,8 @@ impl OwnTraffic {
     pub fn check(&self, plan: &Plan) -> Result<(), OwnMirror> {
         for tap in &plan.taps {
             // Copies of a port are at its tap, if that is another device.
-            let netdev = [Some(&tap.name), tap.netdev.as_ref()].into_iter().flatten().find(|name| self.0.contains(*name));
+            let netdev =
+                [Some(&tap.name), tap.netdev.as_ref()].into_iter().flatten().find(|name| self.0.contains(*name));
             let Some(netdev) = netdev else { continue };
             let copied = tap.classes.iter().filter(|class| plan.classes.contains(*class));
             if let Some(class) = copied.into_iter().find(|class| takes_roce(*class)) {
