@@ -6,6 +6,7 @@
 
 mod agent;
 mod batcher;
+pub mod own;
 mod planned;
 pub mod ring;
 

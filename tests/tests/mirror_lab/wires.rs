@@ -41,7 +41,9 @@ fn frame(number: u32) -> Vec<u8> {
 
 /// Whether a frame is of ARP, in whatever VLAN.
 pub(crate) fn is_arp(frame: &[u8]) -> bool {
-    frame[12..24].chunks(2).find(|word| !matches!(word, [0x81, 0x00] | [0x88, 0xa8]) && word[0] >= 6) == Some(&[8, 6])
+    let words = frame[12..].chunks_exact(4).map(|words| [words[0], words[1]]);
+    let mut words = words;
+    words.find(|word| !matches!(word, [0x81, 0x00] | [0x88, 0xa8])) == Some([8, 6])
 }
 
 /// Two ends of a cable, by which the host's own UDP goes out, with checksums that nobody has filled in.
