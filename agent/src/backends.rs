@@ -14,6 +14,8 @@ use sluice_objects::{ObjectError, Objects};
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 
+use crate::config::Mirroring;
+
 const BACKENDS: &[Row] = &[
     Row::new::<sluice_offload_soft::Config>(&sluice_offload_soft::KIND),
     Row::new::<sluice_offload_tc::Config>(&sluice_offload_tc::KIND),
@@ -116,6 +118,19 @@ impl Configured {
     /// Checks objects as far as that can be done without the device.
     pub fn check(&self, objects: &Objects) -> Result<(), ObjectError> {
         sluice_objects::check(&mut *self.config.checker(), objects)
+    }
+
+    /// Checks the mirror of control traffic as far as that can be done without the device. Fails with a sentence.
+    pub fn check_mirroring(&self, mirroring: &Mirroring) -> Result<(), String> {
+        match (self.row.kind.mirrors_to_ports_only, mirroring.to) {
+            (true, None) => {
+                Err(format!("backend \"{}\" copies to ports of its device only: `to` names one", self.name()))
+            }
+            (false, Some(_)) => {
+                Err(format!("`to` is not for backend \"{}\", whose copies have a way out", self.name()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Opens the device.

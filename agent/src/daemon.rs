@@ -1,6 +1,7 @@
 //! `sluiced`: from the command line to an orderly end.
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use sd_notify::NotifyState;
 use sluice_control::{READY, READY_COMMAND};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{Clock, Timestamp};
-use sluice_host::http::{HttpOptions, HttpServer, METRICS_CONTENT_TYPE, StatusCode, TEXT_CONTENT_TYPE};
+use sluice_host::http::{HttpOptions, HttpServer, StatusCode, TEXT_CONTENT_TYPE};
 use sluice_host::lifecycle::{Death, Lifecycle};
 use sluice_host::liveness::Hang;
 use sluice_host::lock::Locks;
@@ -34,6 +35,7 @@ use crate::agent::{Agent, DEVICE_WATCH, Keeping};
 use crate::backends::Configured;
 use crate::commands;
 use crate::config::{Config, Loaded, OnExit, Places, parse_metrics};
+use crate::mirroring;
 use crate::observe::coverage;
 use crate::observe::measures::Reading;
 use crate::observe::metrics::Metrics;
@@ -174,7 +176,6 @@ enum Request {
 struct Daemon {
     agent: Arc<Agent>,
     logging: Arc<Logging>,
-    log: LogWriter,
     /// Whether flows are removed at the end, whatever the configuration says.
     cleanup: Arc<AtomicBool>,
 }
@@ -186,7 +187,7 @@ impl Daemon {
         let Loaded { config, places, moved } = loaded;
         let clock = Arc::new(MonotonicClock::showing(CLOCK_START));
         let (log, _last_lines) = LogWriter::start(std::io::stderr())?;
-        let logging = Arc::new(Logging::start(&config.log, config.log_rate, clock.clone(), log.clone())?);
+        let logging = Arc::new(Logging::start(&config.log, config.log_rate, clock.clone(), log)?);
         moved.iter().for_each(|moved| tracing::warn!("{moved}"));
         let runtime = Runtime::new()?;
         let _entered = runtime.enter();
@@ -200,6 +201,7 @@ impl Daemon {
         let group = config.control_group.as_deref().map(group_id).transpose()?;
         // Who connects from now on is answered once all parts run.
         let listener = run_dir.bind_control(config.control_mode, group)?;
+        let mirror_listener = run_dir.bind_mirror(config.control_mode, group)?;
         let http = bind_http(&config, &places)?;
         let seed = seed::load_or_make(&config.state_dir())?;
         let _owner_lock = locks.owner(seed.owner())?;
@@ -207,7 +209,8 @@ impl Daemon {
         let objects = config.persist.then(|| ObjectsFile::open(&config.state_dir())).transpose()?;
         let keeping = Keeping { journal: opened.as_ref().map(|opened| opened.journal.clone()), objects };
         let (agent, parts) = Agent::open(config, seed, clock, keeping).map_err(|error| located(&places, error))?;
-        let daemon = Self { agent, logging, log, cleanup: Arc::default() };
+        agent.recent.note_reload(true, SystemTime::now());
+        let daemon = Self { agent, logging, cleanup: Arc::default() };
 
         // A limit on the size of files is an error of the write that goes beyond it, not the death of the agent.
         let _too_large = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
@@ -218,6 +221,8 @@ impl Daemon {
         }
         let cleanup = daemon.cleanup.clone();
         parts.run(&daemon.agent, &mut lifecycle, move |agent| {
+            // Nobody is told any more what is copied where.
+            agent.mirroring.end();
             if agent.config().on_exit == OnExit::Flush || cleanup.load(Ordering::Relaxed) {
                 flush(agent);
             }
@@ -225,10 +230,11 @@ impl Daemon {
         daemon.note_coverage(&mut lifecycle);
         daemon.note_reinstatement(&mut lifecycle);
         let (ask, asked) = mpsc::unbounded_channel();
-        let metrics = Arc::new(Metrics::new(daemon.agent.clone(), Some(daemon.log.clone()))?);
+        let metrics = Arc::new(Metrics::new(daemon.agent.clone(), Some(daemon.logging.clone()))?);
         if let Some(http) = http {
             daemon.serve_http(&mut lifecycle, http, metrics.clone())?;
         }
+        daemon.serve_mirror(&mut lifecycle, mirror_listener);
         daemon.serve_control(&mut lifecycle, (listener, group), metrics, ask)?;
         let capabilities = daemon.agent.backend.capabilities();
         tracing::info!(
@@ -290,8 +296,8 @@ impl Daemon {
         let ready = metrics.clone();
         let (liveness, clock) = (lifecycle.liveness(), self.agent.clock.clone());
         let server = server
-            .page("/metrics", move || match metrics.text() {
-                Ok(text) => (StatusCode::OK, METRICS_CONTENT_TYPE, text),
+            .negotiated_page("/metrics", move |accept| match metrics.negotiated(accept) {
+                Ok((content_type, text)) => (StatusCode::OK, content_type, text),
                 Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, TEXT_CONTENT_TYPE, format!("{error}\n")),
             })
             .page("/healthz", move || match liveness.look(clock.now()) {
@@ -308,6 +314,14 @@ impl Daemon {
             Ok(())
         });
         Ok(())
+    }
+
+    /// Hands out plans and copies.
+    fn serve_mirror(&self, lifecycle: &mut Lifecycle, listener: OwnedFd) {
+        let handout = self.agent.mirroring.handout().clone();
+        lifecycle.task("mirror", SERVER_DEADLINE, |stop| async move {
+            mirroring::server::serve(listener, handout, stop.requested()).await.map_err(|error| error.to_string())
+        });
     }
 
     fn serve_control(

@@ -48,6 +48,7 @@ pub mod backends;
 pub mod commands;
 pub mod config;
 pub mod daemon;
+pub mod mirroring;
 pub mod observe;
 mod reload;
 pub mod service;

@@ -6,7 +6,7 @@ use std::env;
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,11 +14,11 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use sluice_flow::time::{Clock, Timestamp};
 use tracing::callsite::Identifier;
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::fmt::format::{Format, JsonFields, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, reload};
@@ -58,8 +58,21 @@ pub enum LogFormat {
 pub struct Logging {
     levels: reload::Handle<EnvFilter, Registry>,
     limit: Arc<RateLimit>,
+    messages: Arc<Messages>,
+    lines: LogWriter,
     /// What `RUST_LOG` says, which wins over the configuration.
     from_environment: Option<String>,
+}
+
+/// What became of messages since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogReport {
+    /// Errors, those included that the rate limit did not let through. What the level excludes is not counted.
+    pub errors: u64,
+    /// Warnings, likewise.
+    pub warnings: u64,
+    /// Lines that were dropped because nobody read standard error.
+    pub dropped_lines: u64,
 }
 
 /// Why the log cannot be set up or changed.
@@ -83,9 +96,10 @@ impl Logging {
     pub fn start(config: &LogConfig, rate: u32, clock: Arc<dyn Clock>, writer: LogWriter) -> Result<Self, LogError> {
         let colours = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let environment = env::var(RUST_LOG).ok().filter(|levels| !levels.is_empty());
+        let lines = writer.clone();
         let (subscriber, logging) = assemble(config, rate, clock, environment, colours, writer)?;
         subscriber.try_init().map_err(|error| LogError::SetUp(error.to_string()))?;
-        Ok(logging)
+        Ok(Self { lines, ..logging })
     }
 
     /// Takes over levels and rate of a changed configuration. `RUST_LOG` still wins, if it is set.
@@ -101,6 +115,15 @@ impl Logging {
     pub fn set_level(&self, levels: &str) -> Result<(), LogError> {
         let filter = filter(levels, "log level")?;
         self.levels.reload(filter).map_err(|error| LogError::SetUp(error.to_string()))
+    }
+
+    /// What became of messages since the start.
+    pub fn report(&self) -> LogReport {
+        LogReport {
+            errors: self.messages.errors.load(Ordering::Relaxed),
+            warnings: self.messages.warnings.load(Ordering::Relaxed),
+            dropped_lines: self.lines.dropped(),
+        }
     }
 
     /// The levels as they are, in the form in which they are set.
@@ -136,14 +159,36 @@ where
     } else {
         base.event_format(Limited { format: Format::default(), limit: Arc::clone(&limit), json }).boxed()
     };
-    let logging = Logging { levels: handle, limit, from_environment };
-    Ok((tracing_subscriber::registry().with(levels).with(lines), logging))
+    let messages = Arc::<Messages>::default();
+    let counted = CountMessages(Arc::clone(&messages));
+    let logging = Logging { levels: handle, limit, messages, lines: LogWriter::default(), from_environment };
+    Ok((tracing_subscriber::registry().with(levels).with(counted).with(lines), logging))
 }
 
 fn filter(levels: &str, origin: &'static str) -> Result<EnvFilter, LogError> {
     let wrong = |reason| LogError::Level { origin, reason };
     let checked = parse_level(levels).map_err(wrong)?;
     EnvFilter::try_new(checked).map_err(|error| wrong(error.to_string()))
+}
+
+/// Messages by level, as far as somebody looks at how many there were.
+#[derive(Debug, Default)]
+struct Messages {
+    errors: AtomicU64,
+    warnings: AtomicU64,
+}
+
+/// Counts messages before the rate limit drops any.
+struct CountMessages(Arc<Messages>);
+
+impl<S: Subscriber> Layer<S> for CountMessages {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        match *event.metadata().level() {
+            Level::ERROR => self.0.errors.fetch_add(1, Ordering::Relaxed),
+            Level::WARN => self.0.warnings.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
 }
 
 /// How often each place in the code may speak: so many messages at once, and as many a minute.
@@ -360,7 +405,7 @@ mod tests {
     #[test]
     fn a_place_that_speaks_too_often_is_counted_and_then_summed_up() {
         let bench = Bench::new();
-        let (subscriber, _logging) = bench.start(&LogConfig::default(), 6, None);
+        let (subscriber, logging) = bench.start(&LogConfig::default(), 6, None);
         with_default(subscriber, || {
             for _ in 0..10 {
                 complain();
@@ -375,6 +420,11 @@ mod tests {
         });
         let lines = bench.lines.take();
         assert_eq!(lines.len(), 2);
+        assert_eq!(
+            logging.report(),
+            LogReport { warnings: 12, ..LogReport::default() },
+            "those not printed are counted"
+        );
         assert!(
             lines[0].ends_with(
                 " WARN sluice_host::logging::tests: Dropped 5 messages in last 12 s (most recently 8 s ago) due to excessive rate"

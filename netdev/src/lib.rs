@@ -25,6 +25,8 @@
 //! **Tunnel devices.** [`ensure_tunnel`], [`recognize_tunnel`] and [`remove_tunnel`] make, find and remove the device of a
 //! [`WantedTunnel`]. Those that are made here carry a mark, by which they are recognized after a restart.
 //!
+//! **Taps.** [`ensure_tap`] and [`remove_tap`] make and remove silent devices at which copies of packets can be captured.
+//!
 //! **Next hops.** [`NextHops`] tells whom the kernel would give packets for an address to, by which device, and what becomes of that:
 //! routes, addresses, devices and neighbours are followed.
 //!
@@ -75,6 +77,7 @@ mod rdma;
 mod route;
 mod socket_filter;
 mod statistics;
+mod tap_device;
 #[cfg(test)]
 mod tests;
 mod touched_filters;
@@ -101,6 +104,7 @@ pub use rdma::rdma_port;
 pub use route::MacAddress;
 pub use socket_filter::HeardPriorities;
 pub use statistics::{Statistics, statistics};
+pub use tap_device::{TapError, ensure_tap, is_tap, remove_tap};
 pub use touched_filters::{Attachment, Block, TouchedFilters};
 pub use tunnel::{Mismatch, Tunnel, TunnelKind};
 pub use tunnel_device::{

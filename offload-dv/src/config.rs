@@ -14,6 +14,7 @@ pub const KIND: BackendKind = BackendKind {
     device: "mlx5_0",
     canonical: device::canonical,
     is_in_network_namespace: false,
+    mirrors_to_ports_only: true,
     former_keys: &[],
 };
 

@@ -40,6 +40,7 @@ mod asks;
 mod backend;
 mod config;
 pub mod connections;
+mod conntrack;
 mod desk;
 mod device;
 mod eswitch;

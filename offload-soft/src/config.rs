@@ -13,6 +13,7 @@ pub const KIND: BackendKind = BackendKind {
     device: "soft0",
     canonical: str::to_owned,
     is_in_network_namespace: false,
+    mirrors_to_ports_only: false,
     former_keys: &["hardware_rules"],
 };
 

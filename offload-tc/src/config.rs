@@ -9,6 +9,7 @@ pub const KIND: BackendKind = BackendKind {
     device: "tc0",
     canonical: str::to_owned,
     is_in_network_namespace: true,
+    mirrors_to_ports_only: false,
     former_keys: &["policy", "tunnel_flags"],
 };
 

@@ -5,3 +5,6 @@ pub(crate) mod event_counts;
 pub mod events;
 pub(crate) mod measures;
 pub mod metrics;
+mod openmetrics;
+pub(crate) mod readiness;
+pub mod recent;

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Deserialize;
+use serde_json::Value;
 use sluice_control::duration::parse_duration;
 use sluice_flow::Ufid;
 
+use super::statistics;
 use crate::command::{Agent, Outcome, Run};
 use crate::connection::Connection;
 use crate::error::CliError;
@@ -39,6 +41,7 @@ impl Run for Top {
     fn run(&self, agent: &Agent, out: &mut dyn Write) -> Result<Outcome, CliError> {
         let mut connection = agent.connect()?;
         let (mut before, _) = look(&mut connection, None, 0)?;
+        let mut copied_before = Copied::look(&mut connection)?;
         let mut left = self.count;
         while left != Some(0) {
             thread::sleep(self.interval);
@@ -49,13 +52,44 @@ impl Run for Top {
                 let numbers = [format!("{:.0}", rate.packets), format!("{:.0}", rate.bytes)];
                 table.add_row(numbers.into_iter().chain([key, actions]).collect::<Vec<_>>());
             }
+            let copied = Copied::look(&mut connection)?;
+            let mirrored = copied.since(&copied_before);
+            copied_before = copied;
             let clear = if width.is_some() { CLEAR } else { "" };
-            let text = format!("{clear}{} flows\n{}\n", now.flows.len(), table.trim_fmt());
+            let text = format!("{clear}{} flows\n{mirrored}{}\n", now.flows.len(), table.trim_fmt());
             out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)?;
             before = now;
             left = left.map(|left| left - 1);
         }
         Ok(Outcome::Done)
+    }
+}
+
+/// What the mirror of control traffic has copied at one time, by class.
+struct Copied {
+    at: Instant,
+    classes: Vec<(String, u64)>,
+}
+
+impl Copied {
+    fn look(connection: &mut Connection) -> Result<Self, CliError> {
+        let statistics = statistics::get(connection)?;
+        let classes = statistics.pointer("/mirroring/packets").and_then(Value::as_object).into_iter().flatten();
+        let classes = classes.filter_map(|(class, count)| Some((class.clone(), count.as_u64()?))).collect();
+        Ok(Self { at: Instant::now(), classes })
+    }
+
+    /// Says in a line how many packets a second are copied of each class; nothing if nothing is mirrored.
+    fn since(&self, before: &Self) -> String {
+        let seconds = self.at.saturating_duration_since(before.at).max(Duration::from_millis(1)).as_secs_f64();
+        let rate = |(class, count): &(String, u64)| {
+            let known = before.classes.iter().find(|(known, _)| known == class).map_or(0, |(_, count)| *count);
+            #[expect(clippy::cast_precision_loss, reason = "rates for people to read")]
+            let rate = count.saturating_sub(known) as f64 / seconds;
+            format!("{class} {rate:.0}")
+        };
+        let rates: Vec<_> = self.classes.iter().map(rate).collect();
+        if rates.is_empty() { String::new() } else { format!("mirrored packets/s: {}\n", rates.join(", ")) }
     }
 }
 
@@ -143,6 +177,17 @@ impl Busiest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_are_told_as_rates_by_class_and_only_where_there_is_a_mirror() {
+        let at = Instant::now();
+        let classes = |arp, bfd| vec![("arp".to_owned(), arp), ("bfd".to_owned(), bfd)];
+        let before = Copied { at, classes: classes(10, 5) };
+        let now = Copied { at: at + Duration::from_secs(2), classes: classes(30, 5) };
+        assert_eq!(now.since(&before), "mirrored packets/s: arp 10, bfd 0\n");
+        let none = || Copied { at, classes: Vec::new() };
+        assert_eq!(none().since(&none()), "");
+    }
 
     #[test]
     fn the_busiest_come_first_and_the_idle_not_at_all() {

@@ -24,6 +24,9 @@ pub struct BackendKind {
     pub canonical: fn(&str) -> String,
     /// Whether devices in two network namespaces are two, though they have one name.
     pub is_in_network_namespace: bool,
+    /// Whether copies that mirrors make can go to ports of the device only, and not to a program of the host
+    /// ([`Outlet::Ports`](super::Outlet::Ports)).
+    pub mirrors_to_ports_only: bool,
     /// Keys of its table that stood at the top of the file before there was one, and are still read there.
     pub former_keys: &'static [&'static str],
 }

@@ -12,6 +12,7 @@ use super::ways::Dialer;
 use super::{Common, End, Error, start};
 use crate::connection::Local;
 use crate::sender::{Sender, SenderConfig, SenderMetrics, capacity};
+use crate::source::own::OwnTraffic;
 use crate::source::ring::RingSource;
 use crate::source::{AgentSource, PlannedRings, Source};
 
@@ -31,6 +32,9 @@ pub(super) struct Options {
     /// Call this sender so in the collector's files; wins over the file, and over the host's name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Read packet rings even if they would bring the mirror's own traffic
+    #[arg(long)]
+    force: bool,
     /// Do not read packet rings: only what comes over the agent's socket is sent
     #[arg(long)]
     no_rings: bool,
@@ -57,7 +61,8 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
         if file.rings {
             let rings = RingSource::new(local.domain(), file.ring());
-            sources.push(Box::new(PlannedRings::new(rings, agent.plan())));
+            let own = if options.force { None } else { Some(OwnTraffic::of(local.context())?) };
+            sources.push(Box::new(PlannedRings::new(rings, agent.plan(), own)));
         }
         sources.push(Box::new(agent));
         let config = SenderConfig {

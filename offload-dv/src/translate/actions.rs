@@ -231,10 +231,8 @@ impl Planner<'_> {
                 Ok(())
             }
             Action::Sample { probability, actions } => self.sample(*probability, actions),
-            Action::Psample { .. } => {
-                Err(refuse(ActionKind::Psample, "sampling groups are the kernel's, which does not see these packets"))
-            }
-            other => Err(refuse(other.kind(), "this backend cannot do it")),
+            Action::Clone(actions) => self.clone_packet(actions),
+            other => Err(refuse(other.kind(), why_not(other.kind()))),
         }
     }
 
@@ -252,9 +250,11 @@ impl Planner<'_> {
                 "a meter was passed before, and a packet of no connection would pass it again",
             ));
         }
-        if self.changes_packets() {
-            // A packet of no connection goes to its representor, and must be there as it came in.
-            return Err(refuse(ActionKind::Ct, "the packet was changed before, and may be of no connection"));
+        if self.changes.readdress() {
+            // A packet of no connection goes to its representor, and must be there as it came in: changes wait until one is found.
+            let reason =
+                "addresses or ports were set before, and the device looks the connection up by those that came in";
+            return Err(refuse(ActionKind::Ct, reason));
         }
         self.plan.tracking = Some(tracking::translate(ct, self.guarantees, self.vports)?);
         self.is_cleared = false;
@@ -333,6 +333,33 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// A copy starts from what the packet is now, and what is done to it is not done to the packet.
+    fn clone_packet(&mut self, actions: &[Action]) -> Result<(), Refusal> {
+        let mut copy = Planner {
+            guarantees: self.guarantees,
+            vports: self.vports,
+            before: Vec::new(),
+            plan: Plan::default(),
+            changes: Changes::default(),
+            tags: self.tags,
+            least_ttl: self.least_ttl,
+            is_cleared: false,
+            mark: self.mark,
+            outer: self.outer.clone(),
+        };
+        for action in actions {
+            if matches!(action.kind(), ActionKind::Ct | ActionKind::Meter | ActionKind::Recirc | ActionKind::Sample) {
+                return Err(refuse(action.kind(), "the device only changes and sends the copies of clone()"));
+            }
+            copy.take(action)?;
+        }
+        let copy = copy.finish();
+        if copy.leads() {
+            self.plan.behind.push(copy);
+        }
+        Ok(())
+    }
+
     /// A rule that samples does nothing else with copies.
     fn sample(&mut self, probability: u32, actions: &[Action]) -> Result<(), Refusal> {
         let refuse = |reason| Err(refuse(ActionKind::Sample, reason));
@@ -378,11 +405,6 @@ impl Planner<'_> {
         self.begin_behind();
     }
 
-    fn changes_packets(&self) -> bool {
-        let is_now = self.plan.changes_packets() || !self.changes.is_empty();
-        is_now || self.before.iter().any(Plan::changes_packets)
-    }
-
     fn has_sent(&self) -> bool {
         self.plan.is_sent() || self.before.iter().any(Plan::is_sent)
     }
@@ -415,6 +437,27 @@ impl Planner<'_> {
         let tracking = self.before.first().and_then(|plan| plan.tracking);
         let first = self.before.into_iter().rev().fold(None, lead_on);
         first.unwrap_or_else(|| Plan { tracking, ..Plan::default() })
+    }
+}
+
+/// Says why an action is none of those that the device does.
+fn why_not(action: ActionKind) -> &'static str {
+    match action {
+        ActionKind::AddMpls | ActionKind::PopMpls | ActionKind::PushMpls => {
+            "libmlx5 44 adds and removes headers at the front of a frame only"
+        }
+        ActionKind::CheckPktLen => "the device does not compare the length of a packet",
+        ActionKind::Hash => "the device does not hand its hash to later flows",
+        ActionKind::LbOutput => "the members of the bond are known to ovs-vswitchd alone",
+        ActionKind::PopEth | ActionKind::PopNsh | ActionKind::PushEth | ActionKind::PushNsh => {
+            "the switch sees packets with an Ethernet header only"
+        }
+        ActionKind::Psample => "sampling groups are the kernel's, which does not see these packets",
+        ActionKind::TnlPop => "tunnel headers are removed by flows of a tunnel port",
+        ActionKind::TnlPush => "tunnel headers are added by set(tunnel()) and output to a tunnel port",
+        ActionKind::Trunc => "the device does not shorten packets",
+        ActionKind::Userspace => "a process sees only packets that match no flow, at the representor of their port",
+        _ => "this backend cannot do it",
     }
 }
 

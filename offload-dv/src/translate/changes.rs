@@ -41,10 +41,27 @@ const TAGS: [[Field; 5]; TAGS_SEEN] = [
     [Field::CvlanPresent, Field::CvlanTpid, Field::CvlanCfi, Field::CvlanPcp, Field::CvlanVid],
 ];
 
+/// By which a connection is known.
+const ADDRESSES_AND_PORTS: [Field; 8] = [
+    Field::Ipv4Src,
+    Field::Ipv4Dst,
+    Field::Ipv6Src,
+    Field::Ipv6Dst,
+    Field::TcpSrc,
+    Field::TcpDst,
+    Field::UdpSrc,
+    Field::UdpDst,
+];
+
 impl Changes {
     /// Returns whether nothing is changed.
     pub(super) fn is_empty(&self) -> bool {
         self.pops == 0 && self.pushes.is_empty() && self.modifications.is_empty()
+    }
+
+    /// Returns whether addresses or ports are rewritten, by which a connection is known.
+    pub(super) fn readdress(&self) -> bool {
+        self.set.iter().any(|(field, ..)| ADDRESSES_AND_PORTS.contains(field))
     }
 
     /// Rewrites fields of a packet of which `guarantees` are known.

@@ -34,8 +34,12 @@ impl Rule {
             text.push_str("; fragments are left to software");
         }
         text.push_str("; actions ");
-        if let Some(Tracking { zone, translates }) = self.plan.tracking {
-            let translated = if translates { " with translation" } else { "" };
+        if let Some(Tracking { zone, translates, is_inside }) = self.plan.tracking {
+            let translated = match (translates, is_inside) {
+                (false, _) => "",
+                (true, false) => " with translation",
+                (true, true) => " (those with translation are left to software)",
+            };
             let _ = write!(text, "to the connections of zone {zone}{translated}; of those found ");
         }
         let of_first = done(&self.plan, name_of);

@@ -26,7 +26,7 @@ use crate::rig::{PORTS, connection, flow};
 const INSIDE: &str = "SLUICE_TEST_NAMESPACE";
 
 /// Plays the rest of the test called `name` in a network namespace that has no connections.
-fn in_namespace(name: &str, play: impl FnOnce()) {
+pub(crate) fn in_namespace(name: &str, play: impl FnOnce()) {
     if env::var_os(INSIDE).is_some() {
         return play();
     }
@@ -38,15 +38,15 @@ fn in_namespace(name: &str, play: impl FnOnce()) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn conntrack(arguments: &str) -> String {
+pub(crate) fn conntrack(arguments: &str) -> String {
     let output = Command::new("conntrack").args(arguments.split(' ')).output().expect("conntrack is installed");
     assert!(output.status.success(), "conntrack {arguments}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// From 10.0.0.1:1111 to 10.0.0.2:2222.
-const NAMED: &str = "--src 10.0.0.1 --dst 10.0.0.2 --sport 1111 --dport 2222";
-const SEEN: &str = "--status ASSURED,SEEN_REPLY --timeout 100";
+pub(crate) const NAMED: &str = "--src 10.0.0.1 --dst 10.0.0.2 --sport 1111 --dport 2222";
+pub(crate) const SEEN: &str = "--status ASSURED,SEEN_REPLY --timeout 100";
 
 fn next(source: &mut KernelConnections) -> ConnectionChange {
     let mut changes = Vec::new();

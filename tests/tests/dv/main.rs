@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 mod agent;
+mod agent_connections;
 mod chains;
 mod conforming;
 mod connections;
@@ -17,6 +18,7 @@ mod generated;
 mod generated_tunnels;
 mod geneve;
 mod kernel;
+mod largest;
 mod layout;
 mod leftovers;
 mod meters;
@@ -31,6 +33,8 @@ mod rig;
 mod rules;
 mod same;
 mod samples;
+mod tracked_after_changes;
+mod tracked_in_tunnels;
 mod traffic;
 mod tunnels;
 mod unavailable;
