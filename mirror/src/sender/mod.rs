@@ -10,6 +10,7 @@ mod reconnect;
 mod session;
 
 pub use self::metrics::SenderMetrics;
+pub(crate) use self::session::CONTROL;
 
 use std::future::{Future, pending};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use self::session::{Session, SessionError};
 use crate::connection::{Connector, Local};
 use crate::source::{Batch, Source, SourceError};
 use crate::verbs::{Buffer, CallError};
-use crate::wire::{CLASSES, Cause, Drops, HEADER, Hello, Port};
+use crate::wire::{CLASSES, Drops, HEADER, Hello};
 
 /// What a sender is configured with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,8 +59,8 @@ pub struct Sender {
     metrics: SenderMetrics,
     /// The source whose turn it is.
     turn: usize,
-    /// Ports as the collector was told of them last.
-    ports: Vec<Port>,
+    /// Revisions of the ports that the collector was told of last.
+    told: Vec<u64>,
 }
 
 /// Classes in the order in which batches of them are posted: those first whose protocols count on milliseconds.
@@ -79,7 +80,7 @@ impl Sender {
     /// Makes a sender of what its sources give. It sends nothing before it [runs](Sender::run).
     #[must_use]
     pub fn new(local: Local, config: SenderConfig, sources: Vec<Box<dyn Source>>, metrics: SenderMetrics) -> Self {
-        Self { local, config, sources, queues: Default::default(), metrics, turn: 0, ports: Vec::new() }
+        Self { local, config, sources, queues: Default::default(), metrics, turn: 0, told: Vec::new() }
     }
 
     /// Sends until `stop` ends or a source fails. Frames that are not acknowledged then are counted as dropped.
@@ -119,7 +120,6 @@ impl Sender {
                         Err(error) => break Err(error.into()),
                     }
                     self.metrics.connected(true);
-                    self.ports = self.known_ports();
                     self.greet(session.as_mut())
                 }
                 Step::Session(outcome) => outcome,
@@ -148,23 +148,19 @@ impl Sender {
     }
 
     /// Says who this is.
-    fn greet(&self, session: Option<&mut Session>) -> Result<(), SessionError> {
+    fn greet(&mut self, session: Option<&mut Session>) -> Result<(), SessionError> {
         let Some(session) = session else { return Ok(()) };
-        let grants = session.grants();
-        session.hello(&Hello { grants, name: self.config.name.clone(), ports: self.ports.clone() })
+        self.told = self.sources.iter().map(|source| source.revision()).collect();
+        let ports = self.sources.iter().flat_map(|source| source.ports()).collect();
+        session.hello(&Hello { grants: session.grants(), name: self.config.name.clone(), ports })
     }
 
-    /// Tells the collector that this end lives: with its ports, if they have changed.
-    fn beat(&mut self, session: Option<&mut Session>) -> Result<(), SessionError> {
+    /// Tells the collector that this end lives.
+    fn beat(&self, session: Option<&mut Session>) -> Result<(), SessionError> {
         let Some(session) = session else { return Ok(()) };
         session.check_answer()?;
         if !session.may_send_control() {
             return Ok(());
-        }
-        let ports = self.known_ports();
-        if ports != self.ports {
-            self.ports = ports;
-            return self.greet(Some(session));
         }
         session.heartbeat(Class::ALL.map(|class| self.drops(class)).into_iter())
     }
@@ -188,6 +184,11 @@ impl Sender {
             }
         }
         let Some(longest) = session.longest() else { return Ok(()) };
+        // Before frames that name them.
+        let are_told = self.told.iter().copied().eq(self.sources.iter().map(|source| source.revision()));
+        if !are_told && session.may_send_control() {
+            self.greet(Some(session))?;
+        }
         for class in ORDER {
             loop {
                 let queue = &mut self.queues[class.index()];
@@ -213,10 +214,6 @@ impl Sender {
         self.metrics.connected(false);
         session.end(&mut self.queues);
         self.queues.iter_mut().for_each(ClassQueue::disconnected);
-    }
-
-    fn known_ports(&self) -> Vec<Port> {
-        self.sources.iter().flat_map(|source| source.ports()).collect()
     }
 
     /// Returns all drops of a class, by its sources and here.

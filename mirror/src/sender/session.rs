@@ -1,6 +1,5 @@
 //! One connection of a sender.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use sluice_control::mirror::Class;
@@ -11,9 +10,7 @@ use crate::connection::{Connection, Local};
 use crate::verbs::{
     Buffer, CallError, Completion, Failure, Operation, Outcome, Payload, ReceiveRequest, Received, SendRequest, Sent,
 };
-use crate::wire::{
-    CLASSES, Drops, FRAMES, Grant, HEADER, HEARTBEAT, Header, Hello, Kind, Layout, RING, WireError, write_heartbeat,
-};
+use crate::wire::{CLASSES, Drops, Grant, HEADER, HEARTBEAT, Header, Hello, Kind, WireError, write_heartbeat};
 
 /// For how long a collector may leave a heartbeat without an answer.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,14 +1,13 @@
 //! The agent's mirror socket as a source: its plan, and the copies that the software NIC makes.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::unix::net;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use sluice_control::mirror::{Class, Losses, MAX_MESSAGE, Message, Plan};
-use tokio::io::unix::AsyncFd;
+use tokio::net::UnixDatagram;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
@@ -30,12 +29,14 @@ const TURN: usize = 128;
 #[derive(Debug)]
 pub struct AgentSource {
     path: PathBuf,
-    socket: Option<AsyncFd<OwnedFd>>,
+    socket: Option<UnixDatagram>,
     retry: Instant,
     batcher: Batcher,
     /// Of this connection, what has been counted already.
     losses: Losses,
     plan: watch::Sender<Option<Plan>>,
+    /// How many plans there were.
+    plans: u64,
     message: Box<[u8]>,
 }
 
@@ -52,6 +53,7 @@ impl AgentSource {
             batcher: Batcher::new(domain, &Class::ALL, batching)?,
             losses: Losses::default(),
             plan: watch::Sender::new(None),
+            plans: 0,
             message: vec![0; MAX_MESSAGE].into(),
         })
     }
@@ -107,15 +109,9 @@ impl AgentSource {
     fn read(&mut self) {
         for _ in 0..TURN {
             let Some(socket) = &self.socket else { return };
-            let received = socket.try_io(tokio::io::Interest::READABLE, |socket| {
-                recv(socket, &mut self.message[..], RecvFlags::DONTWAIT | RecvFlags::TRUNC).map_err(io::Error::from)
-            });
-            match received {
-                Ok((_, 0)) => return self.disconnected(&"it has closed the socket"),
-                Ok((read, length)) if read < length => {
-                    warn!("the agent sent a message of {length} bytes, which is longer than any can be");
-                }
-                Ok((read, _)) => self.take(read),
+            match socket.try_recv(&mut self.message) {
+                Ok(0) => return self.disconnected(&"it has closed the socket"),
+                Ok(read) => self.take(read),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return self.disconnected(&error),
@@ -139,6 +135,7 @@ impl AgentSource {
             }
             Ok(Message::Plan(plan)) => {
                 info!("the agent mirrors {} of {} ports", plan.classes, plan.taps.len());
+                self.plans += 1;
                 self.plan.send_replace(Some(plan));
             }
             Ok(Message::Losses(losses)) => {
@@ -173,28 +170,30 @@ impl Source for AgentSource {
         taps.map(|tap| Port { number: tap.in_port, ifindex: 0, name: tap.name.clone() }).collect()
     }
 
+    fn revision(&self) -> u64 {
+        self.plans
+    }
+
     fn netdevs(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
 /// Waits until there is something to read, and returns true; or, without a socket, until it is to be tried again, and returns false.
-async fn readable(socket: Option<&AsyncFd<OwnedFd>>, retry: Instant) -> bool {
+async fn readable(socket: Option<&UnixDatagram>, retry: Instant) -> bool {
     let Some(socket) = socket else {
         sleep_until(retry).await;
         return false;
     };
     // An error shows again when the socket is read.
-    drop(socket.readable().await.map(|mut guard| guard.retain_ready()));
+    socket.readable().await.unwrap_or_default();
     true
 }
 
-fn open(path: &Path) -> Result<AsyncFd<OwnedFd>, io::Error> {
+/// Connects. Tokio has no sockets of `SOCK_SEQPACKET`; once connected, they are read like datagrams.
+fn open(path: &Path) -> io::Result<UnixDatagram> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    let address = SocketAddrUnix::new(path)?;
-    match connect(&socket, &address) {
-        Ok(()) | Err(Errno::INPROGRESS) => AsyncFd::new(socket),
-        Err(errno) => Err(errno.into()),
-    }
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    UnixDatagram::from_std(net::UnixDatagram::from(socket))
 }

@@ -7,10 +7,12 @@
 mod agent;
 mod batcher;
 pub mod own;
+mod planned;
 pub mod ring;
 
 pub use self::agent::AgentSource;
 pub use self::batcher::{Batcher, Batching};
+pub use self::planned::PlannedRings;
 
 use std::future::Future;
 use std::io;
@@ -38,6 +40,9 @@ pub trait Source: Send {
     /// Returns the ports of the datapath that frames come from, as far as they are known now. The frames name them by number, those of
     /// [`Layout::Ring`] by the index of the network device.
     fn ports(&self) -> Vec<Port>;
+
+    /// Returns a number that is another one whenever [`Source::ports`] returns something else.
+    fn revision(&self) -> u64;
 
     /// Returns the names of the network devices that are read, to check that the sender's own traffic does not come back through one of
     /// them.

@@ -43,6 +43,8 @@ causes! {
     Stopped "stopped",
     /// The kernel's sampling channel (psample) was full.
     SampleFull "sample-full",
+    /// The batch of the frame is malformed inside. Only collectors count this.
+    Malformed "malformed",
     /// The collector could not write the frame to its file or pipe. Only collectors count this.
     FileFailed "file-failed",
     /// The collector could not inject the frame into its TAP. Only collectors count this.

@@ -23,6 +23,8 @@ pub struct RingSource {
     turn: usize,
     ports: Vec<Port>,
     netdevs: Vec<String>,
+    /// How many plans it has followed.
+    plans: u64,
 }
 
 impl RingSource {
@@ -30,7 +32,7 @@ impl RingSource {
     #[must_use]
     pub fn new(domain: &ProtectionDomain, size: RingSize) -> Self {
         let (rings, ports, netdevs) = Default::default();
-        Self { domain: domain.clone(), size, rings, turn: 0, ports, netdevs }
+        Self { domain: domain.clone(), size, rings, turn: 0, ports, netdevs, plans: 0 }
     }
 
     /// Reads the taps of this plan from now on, and no others. Returns the names of the network devices that are not there; frames of a
@@ -69,6 +71,7 @@ impl RingSource {
             ifindex: *ifindex,
             name: tap.name.clone(),
         };
+        self.plans += 1;
         self.ports = found.iter().map(port).collect();
         self.netdevs = found.into_iter().map(|(_, netdev, _)| netdev.clone()).collect();
         Ok(missing)
@@ -124,6 +127,10 @@ impl Source for RingSource {
 
     fn ports(&self) -> Vec<Port> {
         self.ports.clone()
+    }
+
+    fn revision(&self) -> u64 {
+        self.plans
     }
 
     fn netdevs(&self) -> Vec<String> {
