@@ -22,9 +22,13 @@ use sluice_offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
 use sluice_revalidator::Revalidator;
 
 use crate::config::{Config, Difference};
+use crate::mirroring::Mirroring;
 use crate::observe::coverage::Coverage;
 use crate::observe::events::Events;
+use crate::observe::recent::Recent;
+use crate::upkeep::audit::Audit;
 use crate::upkeep::device_counters::{DeviceCounters, Published};
+use crate::upkeep::difference::Kind;
 use crate::upkeep::inspection::Inspection;
 use crate::upkeep::orphans::Found;
 use crate::upkeep::rebalancing::Rebalancing;
@@ -61,6 +65,10 @@ pub struct Agent {
     config: ArcSwap<Config>,
     counted: Published,
     adopted: OnceLock<Adopted>,
+    /// The mirror of control traffic.
+    pub mirroring: Mirroring,
+    /// The last audit and the last reload.
+    pub recent: Recent,
     /// Flows of earlier runs on their way back into the device.
     pub reinstatement: Reinstatement,
     /// What other owners had in the device when it was last looked.
@@ -166,6 +174,7 @@ impl Agent {
         );
         let object_store =
             ObjectStore::open(backend.clone(), queue.clone(), (journal.clone(), ANSWER_TIME), &config.objects(), kept)?;
+        let mirroring = Mirroring::new(backend.clone(), seed.owner().mark());
         let agent = Arc::new(Self {
             clock,
             table,
@@ -179,6 +188,8 @@ impl Agent {
             object_store,
             counted: Published::default(),
             adopted: OnceLock::new(),
+            mirroring,
+            recent: Recent::default(),
             reinstatement: Reinstatement::default(),
             others: Mutex::default(),
             reloading: Mutex::default(),
@@ -210,12 +221,14 @@ impl Agent {
     /// asks does not hear that nothing is known of it.
     pub fn count_device(&self) {
         self.counted.renew(|| {
-            let objects = self.objects();
+            let (objects, mirroring) = (self.objects(), self.mirroring.shown());
+            let of_classes =
+                mirroring.iter().filter(|mirror| mirror.refused.is_none()).map(|mirror| mirror.name.clone());
             DeviceCounters::read(
                 &*self.backend,
                 objects.ports().iter().map(|port| port.number),
                 objects.meters().map(|meter| meter.id),
-                objects.mirrors().map(|mirror| mirror.name.clone()),
+                objects.mirrors().map(|mirror| mirror.name.clone()).chain(of_classes),
             )
         });
     }
@@ -262,6 +275,15 @@ impl Agent {
         // The parts of an agent run once.
         self.adopted.get_or_init(|| found);
         Ok(())
+    }
+
+    /// Notes what an audit found.
+    pub fn note_audit(&self, found: &Audit) {
+        self.recent.note_audit(found, self.clock.now());
+        let wrong: usize = Kind::ALL.iter().map(|kind| found.count(*kind)).sum();
+        if wrong > 0 {
+            self.events.note(format!("an audit found {wrong} differences between table and device"));
+        }
     }
 
     /// What other owners had in the device when it was last looked: at the start, and whenever orphans are asked for.
@@ -320,8 +342,16 @@ impl Agent {
         self.table.census().set_unsettled_limit(merged.dirty_limit);
         self.revalidation.configure(ageing(&merged), merged.rebalance_interval);
         self.config.store(Arc::new(merged));
+        difference.applicable.sort();
+        difference.applicable.dedup();
+        self.renew_mirroring();
         self.count_device();
         Ok(difference)
+    }
+
+    /// Has the device mirror the control traffic that the configuration wants of the ports that there are now. May wait for the device.
+    pub fn renew_mirroring(&self) {
+        self.mirroring.renew(self.config().mirroring.as_ref(), &self.ports());
     }
 
     /// Takes what happens to the device until `stop` says so: refused flows are tried again when what they wait for has changed,
@@ -336,10 +366,13 @@ impl Agent {
             let interval = self.config().retry_interval;
             if let Some(causes) = schedule.take_due(Instant::now(), interval) {
                 self.queue.retry(causes);
+                self.renew_mirroring();
             }
             match events.try_next() {
                 Ok(DeviceEvent::Changed { cause }) => schedule.note(cause),
                 Ok(DeviceEvent::RuleLost(rule)) => self.queue.lost(rule),
+                // Somebody has removed the network device of a tap.
+                Ok(DeviceEvent::PortChanged(port)) if port.is_tap() => self.renew_mirroring(),
                 Ok(DeviceEvent::PortChanged(port)) => self.queue.redo_port(port),
                 Ok(DeviceEvent::Reset { .. }) => {
                     self.resync()?;
@@ -385,6 +418,8 @@ impl Parts {
         before_workers_stop: impl FnOnce(&Agent) + Send + 'static,
     ) -> io::Result<()> {
         agent.object_store.bind_restored_flows();
+        // Before what nobody has set is taken out of the device.
+        agent.renew_mirroring();
         agent.adopt(&mut self.workers).map_err(io::Error::other)?;
         for (index, worker) in self.workers.into_iter().enumerate() {
             lifecycle.thread(&format!("offload-{index}"), Self::STOP_DEADLINE, move |stop| {

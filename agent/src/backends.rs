@@ -8,11 +8,13 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use sluice_flow::backend::{BackendConfig, BackendKind, OpenConfig};
+use sluice_flow::backend::{BackendConfig, BackendKind, Need, OpenConfig};
 use sluice_flow::{Backend, Refusal};
 use sluice_objects::{ObjectError, Objects};
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
+
+use crate::config::Mirroring;
 
 const BACKENDS: &[Row] = &[
     Row::new::<sluice_offload_soft::Config>(&sluice_offload_soft::KIND),
@@ -99,6 +101,11 @@ impl Configured {
         self.row.kind.former_keys
     }
 
+    /// Returns what it needs of the host.
+    pub fn needs(&self) -> &'static [Need] {
+        self.row.kind.needs
+    }
+
     /// Returns what its keys are set to.
     pub fn settings(&self) -> &Map<String, Value> {
         &self.settings
@@ -116,6 +123,18 @@ impl Configured {
     /// Checks objects as far as that can be done without the device.
     pub fn check(&self, objects: &Objects) -> Result<(), ObjectError> {
         sluice_objects::check(&mut *self.config.checker(), objects)
+    }
+
+    /// Returns the mirror of control traffic as it is for this backend: one whose copies have another way out passes over the port that
+    /// they would go to. Fails with a sentence if there can be no such mirror.
+    pub fn mirroring(&self, mirroring: Mirroring) -> Result<Mirroring, String> {
+        match (self.row.kind.mirrors_to_ports_only, mirroring.to) {
+            (true, None) => {
+                Err(format!("backend \"{}\" copies to ports of its device only: `to` names one", self.name()))
+            }
+            (false, _) => Ok(Mirroring { to: None, ..mirroring }),
+            (true, Some(_)) => Ok(mirroring),
+        }
     }
 
     /// Opens the device.

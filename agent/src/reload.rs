@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -31,9 +32,16 @@ impl Reloader {
             self.logging.reload(&config.log, config.log_rate).map_err(|error| error.to_string())?;
             Ok(format!("{difference}\n"))
         });
+        self.agent.recent.note_reload(result.is_ok(), SystemTime::now());
         match &result {
-            Ok(text) => tracing::info!("reloaded, {}", text.trim_end()),
-            Err(error) => tracing::error!("reload: {error}; nothing is changed"),
+            Ok(text) => {
+                tracing::info!("reloaded, {}", text.trim_end());
+                self.agent.events.note(format!("reloaded, {}", text.trim_end()));
+            }
+            Err(error) => {
+                tracing::error!("reload: {error}; nothing is changed");
+                self.agent.events.note("a reload failed, and nothing is changed; the log has the reason");
+            }
         }
         result
     }

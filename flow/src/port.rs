@@ -12,6 +12,17 @@ use crate::name::{self, NameError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortNumber(pub u32);
 
+impl PortNumber {
+    /// From this number on, ports are taps: places where the agent itself picks up copies of packets. No port of the configuration has such
+    /// a number.
+    pub const FIRST_TAP: Self = Self(0xfff0_0000);
+
+    /// Returns whether it is the number of a tap.
+    pub fn is_tap(self) -> bool {
+        self >= Self::FIRST_TAP
+    }
+}
+
 impl fmt::Display for PortNumber {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(out)

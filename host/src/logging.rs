@@ -6,7 +6,7 @@ use std::env;
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,11 +14,11 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use sluice_flow::time::{Clock, Timestamp};
 use tracing::callsite::Identifier;
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::fmt::format::{Format, JsonFields, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, reload};
@@ -58,8 +58,21 @@ pub enum LogFormat {
 pub struct Logging {
     levels: reload::Handle<EnvFilter, Registry>,
     limit: Arc<RateLimit>,
+    messages: Arc<Messages>,
+    lines: LogWriter,
     /// What `RUST_LOG` says, which wins over the configuration.
     from_environment: Option<String>,
+}
+
+/// What became of messages since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogReport {
+    /// Errors, those included that the rate limit did not let through. What the level excludes is not counted.
+    pub errors: u64,
+    /// Warnings, likewise.
+    pub warnings: u64,
+    /// Lines that were dropped because nobody read standard error.
+    pub dropped_lines: u64,
 }
 
 /// Why the log cannot be set up or changed.
@@ -82,10 +95,16 @@ impl Logging {
     /// Starts logging for the whole process, once, to what becomes standard error. At most `rate` messages a minute from one place in the code; 0 is no limit.
     pub fn start(config: &LogConfig, rate: u32, clock: Arc<dyn Clock>, writer: LogWriter) -> Result<Self, LogError> {
         let colours = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let reader = if is_journal(env::var("JOURNAL_STREAM").ok().as_deref()) {
+            Reader::Journal
+        } else {
+            Reader::Other { colours }
+        };
         let environment = env::var(RUST_LOG).ok().filter(|levels| !levels.is_empty());
-        let (subscriber, logging) = assemble(config, rate, clock, environment, colours, writer)?;
+        let lines = writer.clone();
+        let (subscriber, logging) = assemble(config, rate, clock, environment, reader, writer)?;
         subscriber.try_init().map_err(|error| LogError::SetUp(error.to_string()))?;
-        Ok(logging)
+        Ok(Self { lines, ..logging })
     }
 
     /// Takes over levels and rate of a changed configuration. `RUST_LOG` still wins, if it is set.
@@ -103,6 +122,15 @@ impl Logging {
         self.levels.reload(filter).map_err(|error| LogError::SetUp(error.to_string()))
     }
 
+    /// What became of messages since the start.
+    pub fn report(&self) -> LogReport {
+        LogReport {
+            errors: self.messages.errors.load(Ordering::Relaxed),
+            warnings: self.messages.warnings.load(Ordering::Relaxed),
+            dropped_lines: self.lines.dropped(),
+        }
+    }
+
     /// The levels as they are, in the form in which they are set.
     pub fn level(&self) -> String {
         self.levels.with_current(ToString::to_string).unwrap_or_default()
@@ -111,12 +139,64 @@ impl Logging {
 
 const RUST_LOG: &str = "RUST_LOG";
 
+/// Who reads standard error.
+#[derive(Clone, Copy, Debug)]
+enum Reader {
+    /// systemd's journal, which knows the time and takes the priority from the start of a line (sd-daemon(3)).
+    Journal,
+    /// A terminal, a file or a program.
+    Other {
+        /// Whether levels are coloured.
+        colours: bool,
+    },
+}
+
+/// Whether standard error is the journal's: it is if it is the file of this device and inode (systemd.exec(5)).
+fn is_journal(stream: Option<&str>) -> bool {
+    let Some((device, inode)) = stream.and_then(|stream| stream.split_once(':')) else { return false };
+    let is_it = |found: rustix::fs::Stat| device.parse() == Ok(found.st_dev) && inode.parse() == Ok(found.st_ino);
+    rustix::fs::fstat(io::stderr()).is_ok_and(is_it)
+}
+
+/// Lines for the journal: a priority, and neither time nor level.
+struct ForJournal(Format<tracing_subscriber::fmt::format::Full, ()>);
+
+impl Default for ForJournal {
+    fn default() -> Self {
+        Self(Format::default().without_time().with_level(false))
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for ForJournal
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        // What a line break would begin would be a message without a priority.
+        let mut line = String::new();
+        self.0.format_event(context, Writer::new(&mut line), event)?;
+        let priority = priority(event.metadata().level());
+        line.lines().try_for_each(|line| writeln!(out, "<{priority}>{line}"))
+    }
+}
+
+/// The priority of syslog(3) for a level.
+fn priority(level: &Level) -> u8 {
+    match *level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    }
+}
+
 fn assemble<W>(
     config: &LogConfig,
     rate: u32,
     clock: Arc<dyn Clock>,
     from_environment: Option<String>,
-    colours: bool,
+    reader: Reader,
     writer: W,
 ) -> Result<(impl Subscriber + Send + Sync + use<W>, Logging), LogError>
 where
@@ -129,21 +209,52 @@ where
     let (levels, handle) = reload::Layer::new(first);
     let limit = Arc::new(RateLimit::new(rate, clock));
     let json = config.format == LogFormat::Json;
+    let colours = matches!(reader, Reader::Other { colours: true });
     let base = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(colours && !json);
     let lines = if json {
-        let format = Limited { format: Format::default().json(), limit: Arc::clone(&limit), json };
+        let format = Limited { format: Format::default().json(), limit: Arc::clone(&limit), json, reader };
         base.fmt_fields(JsonFields::new()).event_format(format).boxed()
     } else {
-        base.event_format(Limited { format: Format::default(), limit: Arc::clone(&limit), json }).boxed()
+        let limit = Arc::clone(&limit);
+        match reader {
+            Reader::Journal => {
+                base.event_format(Limited { format: ForJournal::default(), limit, json, reader }).boxed()
+            }
+            Reader::Other { .. } => {
+                base.event_format(Limited { format: Format::default(), limit, json, reader }).boxed()
+            }
+        }
     };
-    let logging = Logging { levels: handle, limit, from_environment };
-    Ok((tracing_subscriber::registry().with(levels).with(lines), logging))
+    let messages = Arc::<Messages>::default();
+    let counted = CountMessages(Arc::clone(&messages));
+    let logging = Logging { levels: handle, limit, messages, lines: LogWriter::default(), from_environment };
+    Ok((tracing_subscriber::registry().with(levels).with(counted).with(lines), logging))
 }
 
 fn filter(levels: &str, origin: &'static str) -> Result<EnvFilter, LogError> {
     let wrong = |reason| LogError::Level { origin, reason };
     let checked = parse_level(levels).map_err(wrong)?;
     EnvFilter::try_new(checked).map_err(|error| wrong(error.to_string()))
+}
+
+/// Messages by level, as far as somebody looks at how many there were.
+#[derive(Debug, Default)]
+struct Messages {
+    errors: AtomicU64,
+    warnings: AtomicU64,
+}
+
+/// Counts messages before the rate limit drops any.
+struct CountMessages(Arc<Messages>);
+
+impl<S: Subscriber> Layer<S> for CountMessages {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        match *event.metadata().level() {
+            Level::ERROR => self.0.errors.fetch_add(1, Ordering::Relaxed),
+            Level::WARN => self.0.warnings.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
 }
 
 /// How often each place in the code may speak: so many messages at once, and as many a minute.
@@ -246,6 +357,7 @@ struct Limited<F> {
     format: F,
     limit: Arc<RateLimit>,
     json: bool,
+    reader: Reader,
 }
 
 impl<S, N, F> FormatEvent<S, N> for Limited<F>
@@ -258,27 +370,32 @@ where
         match self.limit.pass(event.metadata().callsite()) {
             Passage::Dropped => return Ok(()),
             Passage::Printed => {}
-            Passage::PrintedAfter(dropped) => write_dropped(&mut out, event.metadata(), dropped, self.json)?,
+            Passage::PrintedAfter(dropped) => self.write_dropped(&mut out, event.metadata(), dropped)?,
         }
         self.format.format_event(context, out, event)
     }
 }
 
-/// Writes a line as the formats of tracing-subscriber would. They can only be asked to format an event, and an event
-/// within an event goes nowhere.
-fn write_dropped(out: &mut Writer<'_>, of: &Metadata<'_>, dropped: Dropped, json: bool) -> fmt::Result {
-    let mut time = String::new();
-    SystemTime.format_time(&mut Writer::new(&mut time))?;
-    if json {
-        let line = serde_json::json!({
-            "timestamp": time,
-            "level": of.level().as_str(),
-            "fields": { "message": dropped.to_string() },
-            "target": of.target(),
-        });
-        writeln!(out, "{line}")
-    } else {
-        writeln!(out, "{time} {:>5} {}: {dropped}", of.level().as_str(), of.target())
+impl<F> Limited<F> {
+    /// Writes a line as the formats of tracing-subscriber would. They can only be asked to format an event, and an event
+    /// within an event goes nowhere.
+    fn write_dropped(&self, out: &mut Writer<'_>, of: &Metadata<'_>, dropped: Dropped) -> fmt::Result {
+        if let (Reader::Journal, false) = (self.reader, self.json) {
+            return writeln!(out, "<{}>{}: {dropped}", priority(of.level()), of.target());
+        }
+        let mut time = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut time))?;
+        if self.json {
+            let line = serde_json::json!({
+                "timestamp": time,
+                "level": of.level().as_str(),
+                "fields": { "message": dropped.to_string() },
+                "target": of.target(),
+            });
+            writeln!(out, "{line}")
+        } else {
+            writeln!(out, "{time} {:>5} {}: {dropped}", of.level().as_str(), of.target())
+        }
     }
 }
 
@@ -349,7 +466,8 @@ mod tests {
         ) -> (impl Subscriber + Send + Sync + use<>, Logging) {
             let lines = self.lines.clone();
             let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
-            assemble(config, rate, clock, environment.map(str::to_owned), false, move || lines.clone()).unwrap()
+            let reader = Reader::Other { colours: false };
+            assemble(config, rate, clock, environment.map(str::to_owned), reader, move || lines.clone()).unwrap()
         }
     }
 
@@ -360,7 +478,7 @@ mod tests {
     #[test]
     fn a_place_that_speaks_too_often_is_counted_and_then_summed_up() {
         let bench = Bench::new();
-        let (subscriber, _logging) = bench.start(&LogConfig::default(), 6, None);
+        let (subscriber, logging) = bench.start(&LogConfig::default(), 6, None);
         with_default(subscriber, || {
             for _ in 0..10 {
                 complain();
@@ -375,6 +493,11 @@ mod tests {
         });
         let lines = bench.lines.take();
         assert_eq!(lines.len(), 2);
+        assert_eq!(
+            logging.report(),
+            LogReport { warnings: 12, ..LogReport::default() },
+            "those not printed are counted"
+        );
         assert!(
             lines[0].ends_with(
                 " WARN sluice_host::logging::tests: Dropped 5 messages in last 12 s (most recently 8 s ago) due to excessive rate"
@@ -404,6 +527,27 @@ mod tests {
         assert_eq!(lines[1]["level"], lines[2]["level"]);
         assert_eq!(lines[1]["target"], lines[2]["target"]);
         assert!(lines[1]["timestamp"].is_string());
+    }
+
+    #[test]
+    fn the_journal_gets_a_priority_and_no_second_time() {
+        let bench = Bench::new();
+        let lines = bench.lines.clone();
+        let clock: Arc<dyn Clock> = Arc::clone(&bench.clock) as _;
+        let (subscriber, _logging) =
+            assemble(&LogConfig::default(), 1, clock, None, Reader::Journal, move || lines.clone()).unwrap();
+        with_default(subscriber, || {
+            complain();
+            complain();
+            bench.clock.advance(Duration::from_secs(60));
+            complain();
+            info!("two\nlines");
+        });
+        let lines = bench.lines.take();
+        assert_eq!(lines[0], "<4>sluice_host::logging::tests: it hurts port=7");
+        assert!(lines[1].starts_with("<4>sluice_host::logging::tests: Dropped 1 messages"), "{}", lines[1]);
+        assert_eq!(lines[3..], ["<6>sluice_host::logging::tests: two", "<6>lines"]);
+        assert!(!is_journal(None) && !is_journal(Some("0:0")) && !is_journal(Some("journal")));
     }
 
     #[test]

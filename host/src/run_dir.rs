@@ -1,8 +1,8 @@
-//! The run folder: `sluiced.ctl`, the control socket, and `sluiced.pid`.
+//! The run folder: `sluiced.ctl`, the control socket, `mirror.sock`, the mirror socket, and `sluiced.pid`.
 
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use std::process;
 
 use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use sluice_control::mirror::{MIRROR_SOCKET, mirror_socket};
 use sluice_control::{CONTROL_SOCKET, control_socket};
 use tracing::warn;
 
@@ -31,6 +32,8 @@ pub struct RunDir {
     folder: OwnFolder,
     /// The control socket that this process made, by device and inode: whatever else is in its place is not removed.
     control: Option<(u64, u64)>,
+    /// The same of the mirror socket.
+    mirror: Option<(u64, u64)>,
     // What is found in the folder is stale once this is held. The file stays: who removes it can remove the lock of the next agent.
     _lock: File,
 }
@@ -76,7 +79,7 @@ impl RunDir {
             let pid = folder.read(PIDFILE).ok().and_then(|text| text.trim().parse().ok());
             return Err(RunDirError::InUse { path: path.to_owned(), pid });
         }
-        let claimed = Self { folder, control: None, _lock: lock };
+        let claimed = Self { folder, control: None, mirror: None, _lock: lock };
         let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
         claimed.folder.replace(PIDFILE, format!("{}\n", process::id()).as_bytes(), mode)?;
         Ok(claimed)
@@ -100,36 +103,67 @@ impl RunDir {
     /// Makes the control socket, with this mode and, if given, group. One that an agent left behind goes.
     pub fn bind_control(&mut self, mode: u32, group: Option<u32>) -> Result<UnixListener, RunDirError> {
         let path = control_socket(self.path());
-        self.clear_stale(&path)?;
+        clear_stale(&path, SocketType::STREAM)?;
         let listener = UnixListener::bind(&path).map_err(failed("make the control socket", &path))?;
-        let made = fs::symlink_metadata(&path).map_err(failed("look at", &path))?;
-        self.control = Some((made.dev(), made.ino()));
-        if group.is_some() {
-            chown(&path, None, group).map_err(failed("give to its group", &path))?;
-        }
-        fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed("set the mode of", &path))?;
+        self.control = Some(found(&path)?);
+        admit(&path, mode, group)?;
         Ok(listener)
     }
 
-    fn clear_stale(&self, path: &Path) -> Result<(), RunDirError> {
-        match fs::symlink_metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(failed("look at", path)(error)),
-            Ok(found) if !found.file_type().is_socket() => return Err(RunDirError::NotASocket(path.to_owned())),
-            Ok(_) => {}
-        }
-        if is_live(path).map_err(failed("look at", path))? {
-            return Err(RunDirError::SocketInUse(path.to_owned()));
-        }
-        fs::remove_file(path).map_err(failed("remove the stale", path))
+    /// Makes the mirror socket (`SOCK_SEQPACKET`), which does not block, with this mode and, if given, group. One that an agent left behind
+    /// goes.
+    pub fn bind_mirror(&mut self, mode: u32, group: Option<u32>) -> Result<OwnedFd, RunDirError> {
+        /// As many clients as wait to be accepted.
+        const BACKLOG: i32 = 16;
+        let path = mirror_socket(self.path());
+        clear_stale(&path, SocketType::SEQPACKET)?;
+        let make = || {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+            bind(&socket, &SocketAddrUnix::new(&path)?)?;
+            Ok::<_, Errno>(socket)
+        };
+        let socket = make().map_err(|errno| failed("make the mirror socket", &path)(errno.into()))?;
+        self.mirror = Some(found(&path)?);
+        admit(&path, mode, group)?;
+        listen(&socket, BACKLOG).map_err(|errno| failed("listen on", &path)(errno.into()))?;
+        Ok(socket)
     }
+}
+
+/// Gives a socket to a group, if there is one, and sets its mode.
+fn admit(path: &Path, mode: u32, group: Option<u32>) -> Result<(), RunDirError> {
+    if group.is_some() {
+        chown(path, None, group).map_err(failed("give to its group", path))?;
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed("set the mode of", path))
+}
+
+/// The device and inode of a file.
+fn found(path: &Path) -> Result<(u64, u64), RunDirError> {
+    let found = fs::symlink_metadata(path).map_err(failed("look at", path))?;
+    Ok((found.dev(), found.ino()))
+}
+
+fn clear_stale(path: &Path, kind: SocketType) -> Result<(), RunDirError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed("look at", path)(error)),
+        Ok(found) if !found.file_type().is_socket() => return Err(RunDirError::NotASocket(path.to_owned())),
+        Ok(_) => {}
+    }
+    if is_live(path, kind).map_err(failed("look at", path))? {
+        return Err(RunDirError::SocketInUse(path.to_owned()));
+    }
+    fs::remove_file(path).map_err(failed("remove the stale", path))
 }
 
 impl Drop for RunDir {
     fn drop(&mut self) {
-        let found = fs::symlink_metadata(control_socket(self.path()));
-        let is_ours = found.is_ok_and(|found| self.control == Some((found.dev(), found.ino())));
-        for name in is_ours.then_some(CONTROL_SOCKET).into_iter().chain([PIDFILE]) {
+        let is_ours = |path: &Path, made: Option<(u64, u64)>| made.is_some() && found(path).ok() == made;
+        let control = is_ours(&control_socket(self.path()), self.control).then_some(CONTROL_SOCKET);
+        let mirror = is_ours(&mirror_socket(self.path()), self.mirror).then_some(MIRROR_SOCKET);
+        for name in control.into_iter().chain(mirror).chain([PIDFILE]) {
             if let Err(error) = self.folder.remove(name) {
                 warn!("{error}");
             }
@@ -138,9 +172,8 @@ impl Drop for RunDir {
 }
 
 /// Whether anybody listens on a socket. Never waits, even if the listener is stuck.
-fn is_live(path: &Path) -> io::Result<bool> {
-    let socket =
-        socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+fn is_live(path: &Path, kind: SocketType) -> io::Result<bool> {
+    let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
     match connect(socket.as_fd(), &SocketAddrUnix::new(path)?) {
         Ok(()) | Err(Errno::AGAIN) => Ok(true),
         Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),

@@ -25,6 +25,8 @@
 //! **Tunnel devices.** [`ensure_tunnel`], [`recognize_tunnel`] and [`remove_tunnel`] make, find and remove the device of a
 //! [`WantedTunnel`]. Those that are made here carry a mark, by which they are recognized after a restart.
 //!
+//! **Taps.** [`ensure_tap`] and [`remove_tap`] make and remove silent devices at which copies of packets can be captured.
+//!
 //! **Next hops.** [`NextHops`] tells whom the kernel would give packets for an address to, by which device, and what becomes of that:
 //! routes, addresses, devices and neighbours are followed.
 //!
@@ -61,6 +63,7 @@ mod devlink;
 mod error;
 mod eswitch;
 mod event;
+mod feature;
 mod hardware_filters;
 mod ingress;
 mod kind;
@@ -75,6 +78,7 @@ mod rdma;
 mod route;
 mod socket_filter;
 mod statistics;
+mod tap_device;
 #[cfg(test)]
 mod tests;
 mod touched_filters;
@@ -88,6 +92,7 @@ pub use devlink::{DevlinkPort, Flavour};
 pub use error::{KernelReason, LinkError};
 pub use eswitch::{EswitchMode, eswitch_mode};
 pub use event::{Event, Generation, Port};
+pub use feature::has_feature;
 pub use hardware_filters::filters_in_hardware;
 pub use ingress::{
     IngressError, IngressKind, IngressQdisc, NotRemoved, Ownership, ensure_ingress, find_ingress, remove_ingress,
@@ -101,6 +106,7 @@ pub use rdma::rdma_port;
 pub use route::MacAddress;
 pub use socket_filter::HeardPriorities;
 pub use statistics::{Statistics, statistics};
+pub use tap_device::{TapError, ensure_tap, is_tap, remove_tap};
 pub use touched_filters::{Attachment, Block, TouchedFilters};
 pub use tunnel::{Mismatch, Tunnel, TunnelKind};
 pub use tunnel_device::{

@@ -217,7 +217,7 @@ fn look_again(control: &mut Control, name: &str) -> Result<Device, TunnelError> 
 }
 
 /// The device of a name.
-fn named(control: &mut Control, name: &str) -> Result<Option<Device>, LinkError> {
+pub(crate) fn named(control: &mut Control, name: &str) -> Result<Option<Device>, LinkError> {
     let mut found = None;
     let body = |writer: &mut Writer<'_>| message::emit_get_link(Some(name), writer);
     let answer = control.request("look up link", kind::GET_LINK, 0, body, |message| {

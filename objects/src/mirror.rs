@@ -38,16 +38,23 @@ impl ObjectKind for Mirror {
         let wrong = |error: text::ParseError| format!("parsing flow key (Invalid argument)\n{}", error.caret(key));
         let matching = text::parse_key(key, ports).map_err(wrong)?.matching;
         let copies = copies.split(',').map(|text| port_number(text, ports)).collect::<Result<_, _>>()?;
-        Self::new(name.as_str(), matching, copies)
+        let mirror = Self::new(name.as_str(), matching, copies)?;
+        if mirror.is_reserved() {
+            return Err(format!("the name of a mirror does not begin with \"{}\"", Self::RESERVED));
+        }
+        Ok(mirror)
     }
 
     fn write(&self) -> String {
-        let Self { name, matching, copies } = self;
-        let mut key = String::new();
-        // Writing to a string does not fail.
-        let _ = text::write_key(&mut key, &MaskedKey::new(matching), &Style::default());
+        let Self { name, matches, copies } = self;
         let copies: Vec<_> = copies.iter().map(ToString::to_string).collect();
-        format!("{name} {key} {}", copies.join(","))
+        let mut line = format!("{name} ");
+        // A mirror that was read has one match. Writing to a string does not fail.
+        for matching in matches {
+            let _ = text::write_key(&mut line, &MaskedKey::new(matching), &Style::default());
+            line.push(' ');
+        }
+        line + &copies.join(",")
     }
 
     fn registry(objects: &Objects) -> &Registry<Self> {

@@ -19,7 +19,8 @@ use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::{Cause, Flow};
 
 use crate::config::{Config, ConnectionsOf, KIND};
-use crate::connections::{ConnectionSource, KernelConnections, SourceError, Tracker};
+use crate::connections::{ConnectionSource, ConnectionTable, KernelConnections, SourceError, ToldConnections, Tracker};
+use crate::conntrack::no_timeout_policies;
 use crate::device::{self, Names};
 use crate::eswitch;
 use crate::mirrors;
@@ -44,6 +45,7 @@ const WORKERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 pub struct DvNic {
     /// Ends before the thread of the device.
     _tracker: Option<Tracker>,
+    connection_table: Option<Box<dyn ConnectionTable>>,
     has_meters: bool,
     names: Names,
     owner: Arc<Owner>,
@@ -59,6 +61,7 @@ impl DvNic {
         let source: Option<Box<dyn ConnectionSource>> = match config.connections {
             None => None,
             Some(ConnectionsOf::Kernel) => Some(Box::new(KernelConnections::open().map_err(no_connections)?)),
+            Some(ConnectionsOf::Commands) => Some(Box::new(ToldConnections::new(open.clock.clone()))),
         };
         Self::open_with(config, open, source)
     }
@@ -90,13 +93,20 @@ impl DvNic {
         let ports = Arc::new(Ports::new(config.vports.clone(), names.clone(), owner.clone(), source.is_some()));
         let asks = ways::start(&owner, &ports, &event_sender)?;
         owner.post(|desk| desk.rules.set_asks(asks))?;
+        let connection_table = source.as_ref().and_then(|source| source.table());
         let tracker = source.map(|source| {
             owner.call(|desk| desk.rules.switch().accept_connections())??;
             Tracker::start(source, owner.clone(), open.clock.clone())
         });
         let clock = open.clock.clone();
         let has_meters = owner.call(|desk| desk.rules.switch().has_meters())?;
-        Ok(Self { _tracker: tracker.transpose()?, has_meters, names, owner, ports, clock, events, event_sender })
+        let _tracker = tracker.transpose()?;
+        Ok(Self { _tracker, connection_table, has_meters, names, owner, ports, clock, events, event_sender })
+    }
+
+    /// Returns the connections of the source. Fails if there is none, or operators do not see into it.
+    pub(crate) fn connection_table(&self) -> Result<&dyn ConnectionTable, Refusal> {
+        self.connection_table.as_deref().ok_or(Refusal::Unsupported { facet: Facet::Connections })
     }
 
     pub(crate) fn owner(&self) -> &Owner {
@@ -152,7 +162,7 @@ impl Backend for DvNic {
     }
 
     fn connections(&self) -> Option<&dyn Connections> {
-        None
+        if self.connection_table.is_some() { Some(self) } else { None }
     }
 
     fn adoption(&self) -> Option<&dyn Adopter> {
@@ -278,7 +288,7 @@ impl Checker for Kinds {
     }
 
     fn timeout_policy(&mut self, _: &TimeoutPolicy) -> Result<(), Refusal> {
-        Err(Refusal::Unsupported { facet: Facet::Connections })
+        Err(no_timeout_policies())
     }
 
     fn mirror(&mut self, mirror: &Mirror) -> Result<(), Refusal> {

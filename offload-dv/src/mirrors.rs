@@ -2,10 +2,11 @@
 
 use crossbeam_channel::bounded;
 use sluice_flow::action::{Action, ActionKind, ActionList};
-use sluice_flow::backend::{MirrorCounters, MirrorFault, Mirrors, Placement};
+use sluice_flow::backend::{MirrorCounters, MirrorFault, Mirrors, Outlet, Placement};
 use sluice_flow::field::Field;
-use sluice_flow::key::MaskedKey;
+use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::mirror::Mirror;
+use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Expiry, Flow, Priority};
@@ -13,12 +14,22 @@ use sluice_flow::{Expiry, Flow, Priority};
 use crate::backend::DvNic;
 use crate::desk::Desk;
 use crate::switch::Copying;
-use crate::translate::{Vports, translate};
+use crate::translate::{Matched, Vports, translate};
 
 /// Returns what a mirror is to the switch. What can be matched and sent is what a flow could.
 pub(crate) fn copying(mirror: &Mirror, vports: &dyn Vports) -> Result<Copying, Refusal> {
-    let actions: ActionList = mirror.copies.iter().map(|port| Action::Output(*port)).collect();
-    let key = MaskedKey::new(&mirror.matching);
+    let mut copying = Copying { matched: Vec::with_capacity(mirror.matches.len()), copies: Vec::new() };
+    for matching in &mirror.matches {
+        let (matched, copies) = copying_of(matching, &mirror.copies, vports)?;
+        copying.matched.push(matched);
+        copying.copies = copies;
+    }
+    Ok(copying)
+}
+
+fn copying_of(matching: &Match, copies: &[PortNumber], vports: &dyn Vports) -> Result<(Matched, Vec<u16>), Refusal> {
+    let actions: ActionList = copies.iter().map(|port| Action::Output(*port)).collect();
+    let key = MaskedKey::new(matching);
     let flow = Flow::new(None, key, actions, Priority::default(), Expiry::default(), &Seed([0; 16]));
     let rule = translate(&flow, vports)?;
     if rule.table.entrance.is_some() {
@@ -32,7 +43,7 @@ pub(crate) fn copying(mirror: &Mirror, vports: &dyn Vports) -> Result<Copying, R
         let reason = "copying some fragments and not others: the device does not tell first ones from later ones";
         return Err(Refusal::Combination { reason: reason.into() });
     }
-    Ok(Copying { matched: rule.matched, copies: rule.plan.outputs })
+    Ok((rule.matched, rule.plan.outputs))
 }
 
 impl Mirrors for DvNic {
@@ -66,13 +77,17 @@ impl Mirrors for DvNic {
         // What is in the tables of this process nobody else changes.
         Ok(Vec::new())
     }
+
+    fn outlet(&self) -> Outlet<'_> {
+        Outlet::Ports
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::translate::UPLINK;
-    use sluice_flow::port::{PortNumber, Tunnel, TunnelProtocol};
+    use sluice_flow::port::{Tunnel, TunnelProtocol};
     use sluice_flow::text::parse_key;
 
     /// The uplink, a function, and a tunnel.

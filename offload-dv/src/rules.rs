@@ -24,31 +24,28 @@ pub(crate) struct Rules {
     progress: Arc<Progress>,
 }
 
-/// What is known of a place for a rule.
-#[derive(Default)]
+/// What is known of a place for a rule, in 16 bytes.
 struct Known {
     /// Counts the rules that were there: a handle of an earlier one is no longer good.
     life: u32,
-    owner: Option<Owned>,
-}
-
-/// Bytes that a rule takes beyond the flow, which the table of flows has.
-pub const BYTES_A_RULE: usize = switch::BYTES_A_RULE + size_of::<Known>();
-const _: () = assert!(BYTES_A_RULE <= 96, "a rule takes more than 96 bytes beyond its flow");
-
-#[derive(Clone, Copy)]
-struct Owned {
-    id: FlowId,
+    /// The flow whose rule it is; [`NO_FLOW`] if there is no rule.
+    flow: FlowId,
     installed_as: Generation,
 }
 
-/// Rules that are removed, by their places among those that were to be.
+/// No table of flows has such a slot.
+const NO_FLOW: FlowId = FlowId { slot: u32::MAX, incarnation: 0 };
+
+/// Bytes that a rule takes beyond the flow, which the table of flows has.
+pub const BYTES_A_RULE: usize = switch::BYTES_A_RULE + size_of::<Known>();
+const _: () = assert!(BYTES_A_RULE <= 88, "a rule takes more than 88 bytes beyond its flow");
+
+/// Rules that are removed.
 pub(crate) struct Removal {
-    /// Their last counters are to be told.
-    pub(crate) left: Vec<usize>,
-    /// Their last counters are not known.
+    /// So many of their last counters are to be told.
+    pub(crate) left: usize,
+    /// Those whose last counters are not known, by their places among all, in this order.
     pub(crate) gone: Vec<usize>,
-    ids: Vec<RuleId>,
 }
 
 /// The batch of whose removals nobody wants to know.
@@ -109,9 +106,9 @@ impl Rules {
             self.known.add_bulk(self.switch.size_of(bulk));
         }
         let known = self.known.get_mut(installed);
-        known.life = known.life.wrapping_add(1);
-        known.owner = Some(Owned { id, installed_as: generation });
-        Ok(in_hardware(handle(installed, known.life)))
+        let life = known.life.wrapping_add(1);
+        *known = Known { life, flow: id, installed_as: generation };
+        Ok(in_hardware(handle(installed, life)))
     }
 
     /// Makes the rule of a flow do something else.
@@ -132,26 +129,24 @@ impl Rules {
     /// counters. Fails if the device has failed.
     pub(crate) fn remove(&mut self, handles: &[Handle], batch: u64) -> Result<Removal, Refusal> {
         self.progress.works()?;
-        let most = handles.len();
-        let mut removal = Removal { left: Vec::with_capacity(most), gone: Vec::new(), ids: Vec::with_capacity(most) };
+        let (mut ids, mut gone) = (Vec::with_capacity(handles.len()), Vec::new());
         for (position, handle) in handles.iter().enumerate() {
             match self.find(*handle) {
                 Some(id) => {
-                    self.known.get_mut(id).owner = None;
-                    removal.left.push(position);
-                    removal.ids.push(id);
+                    self.known.get_mut(id).flow = NO_FLOW;
+                    ids.push(id);
                 }
-                None => removal.gone.push(position),
+                None => gone.push(position),
             }
         }
-        let removed = self.switch.remove_later(&removal.ids, batch);
+        let removed = self.switch.remove_later(&ids, batch);
         self.forget();
         if let Err(refusal) = removed {
             // They are out of the tables; only what they counted is not known.
             tracing::warn!("the last counters of removed rules are not known: {refusal}");
-            removal.gone.append(&mut removal.left);
+            return Ok(Removal { left: 0, gone: (0..handles.len()).collect() });
         }
-        Ok(removal)
+        Ok(Removal { left: ids.len(), gone })
     }
 
     /// Removes all rules, and returns how many there were.
@@ -162,7 +157,7 @@ impl Rules {
         for some in ids.chunks(AT_ONCE) {
             self.progress.works()?;
             self.switch.remove_later(some, NOBODY)?;
-            some.iter().for_each(|id| self.known.get_mut(*id).owner = None);
+            some.iter().for_each(|id| self.known.get_mut(*id).flow = NO_FLOW);
         }
         Ok(ids.len())
     }
@@ -191,9 +186,11 @@ impl Rules {
     pub(crate) fn readings(&self, bulk: usize, readings: &mut Vec<Reading>) {
         readings.clear();
         let Some(counts) = self.switch.all_counts(bulk) else { return };
-        readings.extend(self.known.bulk(bulk).iter().zip(counts).filter_map(|(known, count)| {
-            let owned = known.owner?;
-            Some(Reading { flow: owned.id, installed_as: owned.installed_as, counters: counters(count) })
+        let rules = self.known.bulk(bulk).iter().zip(counts).filter(|(known, _)| known.has_rule());
+        readings.extend(rules.map(|(Known { flow, installed_as, .. }, count)| Reading {
+            flow: *flow,
+            installed_as: *installed_as,
+            counters: counters(count),
         }));
     }
 
@@ -204,7 +201,7 @@ impl Rules {
     }
 
     fn all(&self) -> impl Iterator<Item = (RuleId, u32)> {
-        self.known.iter().filter(|(_, known)| known.owner.is_some()).map(|(id, known)| (id, known.life))
+        self.known.iter().filter(|(_, known)| known.has_rule()).map(|(id, known)| (id, known.life))
     }
 
     /// Asks for next hops that flows were refused for.
@@ -221,6 +218,7 @@ impl Rules {
         }
     }
 
+    #[inline]
     fn check_jump(&self, template: &Template) -> Result<(), Refusal> {
         match template.to() {
             Some(chain) if !self.open.contains(&chain) => {
@@ -236,7 +234,19 @@ impl Rules {
     fn find(&self, handle: Handle) -> Option<RuleId> {
         let (life, id) = ((handle.0 >> 32) as u32, RuleId(handle.0 as u32));
         let known = self.known.get(id)?;
-        (known.life == life && known.owner.is_some()).then_some(id)
+        (known.life == life && known.has_rule()).then_some(id)
+    }
+}
+
+impl Known {
+    fn has_rule(&self) -> bool {
+        self.flow != NO_FLOW
+    }
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { life: 0, flow: NO_FLOW, installed_as: Generation::NONE }
     }
 }
 

@@ -13,7 +13,10 @@ pub const KIND: BackendKind = BackendKind {
     device: "soft0",
     canonical: str::to_owned,
     is_in_network_namespace: false,
+    mirrors_to_ports_only: false,
     former_keys: &["hardware_rules"],
+    // It is a part of the process.
+    needs: &[],
 };
 
 /// The table `[soft]` of the configuration.

@@ -1,8 +1,10 @@
 //! What the device has that not every device has.
 
+use std::sync::Arc;
+
 use sluice_flow::backend::{
-    Capacity, Connections, Injector, MeterCounters, MeterFault, Meters, MirrorCounters, MirrorFault, Mirrors, Room,
-    Verdict,
+    Capacity, Connections, CopySink, HandsOut, Injector, MeterCounters, MeterFault, Meters, MirrorCounters,
+    MirrorFault, Mirrors, Outlet, Room, Verdict,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::connection::{Connection, Selection, ZoneLimits};
@@ -54,6 +56,16 @@ impl Mirrors for SoftNic {
     fn check_mirrors(&self, _: bool) -> Result<Vec<MirrorFault>, Refusal> {
         Ok(Vec::new())
     }
+
+    fn outlet(&self) -> Outlet<'_> {
+        Outlet::Sink(self)
+    }
+}
+
+impl HandsOut for SoftNic {
+    fn hand_to(&self, sink: Arc<dyn CopySink>) {
+        self.0.mirrors.hand_to(sink);
+    }
 }
 
 impl Connections for SoftNic {
@@ -68,8 +80,13 @@ impl Connections for SoftNic {
         self.0.policies.remove(name)
     }
 
-    fn visit_connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) {
+    fn visit_connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) -> Result<(), Refusal> {
         self.0.conntrack.list(zone, self.0.clock.now(), visit);
+        Ok(())
+    }
+
+    fn add_connection(&self, _: &Connection) -> Result<(), Refusal> {
+        Err(Refusal::Device { reason: "it tracks connections itself".into() })
     }
 
     fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal> {
@@ -78,6 +95,10 @@ impl Connections for SoftNic {
 
     fn connection_buckets(&self) -> Result<Vec<usize>, Refusal> {
         Ok(self.0.conntrack.buckets())
+    }
+
+    fn connection_count(&self) -> Result<usize, Refusal> {
+        Ok(self.0.conntrack.buckets().iter().sum())
     }
 
     fn connection_limit(&self) -> Result<u32, Refusal> {
@@ -107,6 +128,10 @@ impl Connections for SoftNic {
 impl Capacity for SoftNic {
     fn room(&self) -> Room {
         self.0.hardware.room()
+    }
+
+    fn limit(&self) -> Option<usize> {
+        self.0.hardware.limit()
     }
 }
 

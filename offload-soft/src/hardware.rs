@@ -20,6 +20,11 @@ impl Hardware {
         Self { limit, ..Self::default() }
     }
 
+    /// How many places there are; `None` without a limit.
+    pub(crate) fn limit(&self) -> Option<usize> {
+        self.limit
+    }
+
     /// Whether there is a limit.
     pub(crate) fn is_limited(&self) -> bool {
         self.limit.is_some()

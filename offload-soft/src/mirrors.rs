@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use parking_lot::Mutex;
 use sluice_flow::action::{Action, ActionList};
-use sluice_flow::backend::{MirrorCounters, Placement};
+use sluice_flow::backend::{CopiedPacket, CopySink, MirrorCounters, Placement};
+use sluice_flow::field::Field;
 use sluice_flow::flow::{Expiry, Flow};
 use sluice_flow::key::{Key, MaskedKey};
 use sluice_flow::mirror::Mirror;
@@ -24,14 +25,21 @@ use crate::translate;
 #[derive(Default)]
 pub(crate) struct Mirrors {
     list: ArcSwap<Vec<MirrorState>>,
+    /// Who gets what goes to a port of kind mirror.
+    sink: ArcSwapOption<Sink>,
     changing: Mutex<()>,
 }
+
+/// Behind a pointer of its own, for that of a trait object is too wide to be swapped.
+type Sink = Arc<dyn CopySink>;
 
 /// One mirror.
 #[derive(Clone)]
 pub(crate) struct MirrorState {
     pub(crate) name: Arc<str>,
-    matched: MaskedKey<'static>,
+    port: PortNumber,
+    /// A packet that any of these takes is copied.
+    matched: Arc<[MaskedKey<'static>]>,
     pub(crate) copies: Arc<[PortNumber]>,
     counts: Arc<Counts>,
 }
@@ -45,6 +53,18 @@ struct Counts {
 impl Mirrors {
     pub(crate) fn list(&self) -> Guard<Arc<Vec<MirrorState>>> {
         self.list.load()
+    }
+
+    /// From now on, copies to ports of kind mirror go to this sink.
+    pub(crate) fn hand_to(&self, sink: Arc<dyn CopySink>) {
+        self.sink.store(Some(Arc::new(sink)));
+    }
+
+    /// Hands out a copy.
+    pub(crate) fn hand_out(&self, copied: &CopiedPacket<'_>) {
+        if let Some(sink) = &*self.sink.load() {
+            sink.take(copied);
+        }
     }
 
     /// Makes a mirror, or changes it; its counters go on.
@@ -63,15 +83,19 @@ impl Mirrors {
         }
         // What can be matched and sent is what a flow could.
         let actions: ActionList = mirror.copies.iter().map(|port| Action::Output(*port)).collect();
-        let key = MaskedKey::new(&mirror.matching);
-        let flow = Flow::new(None, key, actions, Priority::default(), Expiry::default(), &Seed([0; 16]));
-        translate::check(&flow, ports, meters, policies)?;
+        let mut matched = Vec::with_capacity(mirror.matches.len());
+        for matching in &mirror.matches {
+            let (key, actions) = (MaskedKey::new(matching), actions.clone());
+            let flow = Flow::new(None, key, actions, Priority::default(), Expiry::default(), &Seed([0; 16]));
+            translate::check(&flow, ports, meters, policies)?;
+            matched.push(MaskedKey::new(&translate::matching(&flow)));
+        }
         let _changing = self.changing.lock();
         let mut list = Vec::clone(&self.list.load());
         let known = list.iter_mut().find(|known| *known.name == *mirror.name);
         let counts = known.as_ref().map(|known| Arc::clone(&known.counts)).unwrap_or_default();
         let (name, copies) = (mirror.name.as_str().into(), mirror.copies.as_slice().into());
-        let state = MirrorState { name, matched: MaskedKey::new(&translate::matching(&flow)), copies, counts };
+        let state = MirrorState { name, port: mirror.port(), matched: matched.into(), copies, counts };
         match known {
             Some(known) => *known = state,
             None => list.push(state),
@@ -103,7 +127,7 @@ impl Mirrors {
 impl MirrorState {
     /// Whether it copies a packet of this key.
     pub(crate) fn takes(&self, key: &Key) -> bool {
-        self.matched.matches(key)
+        key.get(Field::InPort) == u128::from(self.port.0) && self.matched.iter().any(|matched| matched.matches(key))
     }
 
     /// A packet of so many bytes was copied.

@@ -330,6 +330,7 @@ impl Nic {
             root: self.chains.root(),
             ports,
             mirrors,
+            outlet: &self.mirrors,
             conntrack,
             drops: &self.drops,
             lookup_counts: &self.lookup_counts,

@@ -12,7 +12,7 @@ use sluice_flow::backend::{
     Adopter, Auditor, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change, Completion,
     Connections, CountedApart, CounterReader, DeviceEvent, EventSender, EventStream, Facet, Handle, Injector,
     InstallQueue, InstalledRule, LooksAt, LookupCounters, LostRule, MeterCounters, MeterFault, Meters, MirrorCounters,
-    MirrorFault, Mirrors, NoEvent, Operation, PortCounters,
+    MirrorFault, Mirrors, NoEvent, Operation, Outlet, PortCounters,
 };
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::meter::{Meter, MeterId};
@@ -416,5 +416,9 @@ impl Mirrors for FaultyDevice {
 
     fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
         Facet::Mirrors.require(self.inner.mirrors())?.check_mirrors(mends)
+    }
+
+    fn outlet(&self) -> Outlet<'_> {
+        self.inner.mirrors().map_or(Outlet::Ports, Mirrors::outlet)
     }
 }

@@ -13,7 +13,7 @@ use sluice_flow::backend::{
     Adopter, Adoption, Auditor, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change, Claims,
     Completion, Connections, CountedApart, CounterReader, EventStream, Handle, Holding, Injector, InstallQueue,
     InstalledRule, LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, MirrorCounters, MirrorFault,
-    Mirrors, MissPolicy, Operation, Outcome, Placement, PortCounters, ToInspect,
+    Mirrors, MissPolicy, Operation, Outcome, Outlet, Placement, PortCounters, ToInspect,
 };
 use sluice_flow::counters::{Reading, Sampled};
 use sluice_flow::mirror::Mirror;
@@ -403,6 +403,10 @@ impl Mirrors for LastingDevice {
             memory.mirror_faults.clear();
         }
         Ok(faults)
+    }
+
+    fn outlet(&self) -> Outlet<'_> {
+        Outlet::Ports
     }
 }
 

@@ -8,6 +8,7 @@
 
 pub mod bench;
 pub mod conformance;
+pub mod control_frames;
 pub mod daemon;
 pub mod documented;
 pub mod dpcls;
@@ -18,6 +19,7 @@ pub mod instant;
 pub mod lab;
 pub mod language;
 pub mod lasting;
+pub mod mirror_client;
 pub mod mlx5;
 pub mod openvswitch;
 pub mod revalidating;

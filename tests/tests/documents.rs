@@ -21,11 +21,9 @@ struct Document {
 }
 
 impl Document {
-    /// README.md and all of docs/.
+    /// README.md, and all of docs/ and docs/runbooks/.
     fn all() -> Vec<Self> {
-        let folder = fs::read_dir(repository("docs")).expect("the documents");
-        let names = folder.map(|entry| entry.expect("a document").file_name().into_string().expect("a name"));
-        let mut paths: Vec<_> = names.filter(|name| name.ends_with(".md")).map(|name| format!("docs/{name}")).collect();
+        let mut paths: Vec<_> = ["docs", "docs/runbooks"].into_iter().flat_map(markdown_files).collect();
         paths.sort();
         paths.insert(0, "README.md".to_owned());
         let read = |path: String| Self { text: fs::read_to_string(repository(&path)).expect("a document"), path };
@@ -65,6 +63,13 @@ impl Document {
         let path = |target: &str| target.split('#').next().unwrap_or_default().to_owned();
         targets.filter(|target| !target.contains("://")).map(path).filter(|path| !path.is_empty()).collect()
     }
+}
+
+/// The paths of the documents in a folder.
+fn markdown_files(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(repository(folder)).expect("the documents");
+    let names = entries.map(|entry| entry.expect("a document").file_name().into_string().expect("a name"));
+    names.filter(|name| name.ends_with(".md")).map(|name| format!("{folder}/{name}")).collect()
 }
 
 /// Whether a word is a path of the repository: by its ending, or because it begins with a folder of it. A command of the control

@@ -8,6 +8,7 @@ use sluice_flow::connection::{Connection, Direction, STATUS, State, TCP_FLAGS, T
 use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
+use super::connection_line;
 use super::connection_selection;
 use super::failure::Failure;
 use crate::service::AgentView;
@@ -23,12 +24,22 @@ pub(super) fn dump(agent: &AgentView, arguments: &Arguments, out: &mut dyn Outpu
     let zone = zone(agent, arguments)?;
     let mut done = Ok(());
     let Ok(tracked) = agent.connections() else { return Ok(()) };
-    tracked.visit_connections(zone, &mut |connection| {
+    let shown = tracked.visit_connections(zone, &mut |connection| {
         if done.is_ok() {
             done = write_connection(out, &connection, arguments.more, arguments.statistics);
         }
     });
+    shown.map_err(|refusal| Failure::new(format_args!("dumping conntrack entry: {refusal}")))?;
     Ok(done?)
+}
+
+/// `sluice/add-connection`
+pub(super) fn add(agent: &AgentView, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
+    let [text] = &arguments.rest[..] else { return Err(Failure::new("expected one connection")) };
+    let connection = connection_line::parse(text)
+        .map_err(|reason| Failure::os(format_args!("parsing connection: {reason}"), "Invalid argument"))?;
+    let added = agent.connections().and_then(|tracked| tracked.add_connection(&connection));
+    added.map_err(|refusal| Failure::new(format_args!("the connection cannot be added: {refusal}")))
 }
 
 /// `dpctl/flush-conntrack`
@@ -48,9 +59,9 @@ pub(super) fn flush(agent: &AgentView, arguments: &Arguments, _: &mut dyn Output
 /// `dpctl/ct-get-nconns`
 pub(super) fn count(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     nothing_more(arguments.after_datapath(agent, 0)?)?;
-    let buckets = agent.connections().and_then(Connections::connection_buckets);
-    let buckets = buckets.map_err(|refusal| Failure::new(format_args!("nconns could not be retrieved: {refusal}")))?;
-    Ok(writeln!(out, "{}", buckets.iter().sum::<usize>())?)
+    let count = agent.connections().and_then(Connections::connection_count);
+    let count = count.map_err(|refusal| Failure::new(format_args!("nconns could not be retrieved: {refusal}")))?;
+    Ok(writeln!(out, "{count}")?)
 }
 
 /// `dpctl/ct-get-maxconns`
@@ -122,7 +133,8 @@ pub(super) fn statistics(agent: &AgentView, arguments: &Arguments, out: &mut dyn
         }
     };
     if let Ok(tracked) = agent.connections() {
-        tracked.visit_connections(zone, &mut count);
+        let shown = tracked.visit_connections(zone, &mut count);
+        shown.map_err(|refusal| Failure::new(format_args!("dumping conntrack entry: {refusal}")))?;
     }
     writeln!(out, "Connections Stats:\n    Total: {}", counts.iter().sum::<usize>())?;
     let mut other = counts.iter().sum::<usize>() - counts[usize::from(ICMPV6)];

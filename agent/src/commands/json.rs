@@ -7,6 +7,7 @@ use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
+use crate::mirroring::Shown;
 use crate::service::AgentView;
 
 /// `sluice/stats`: one object with everything that is counted.
@@ -58,12 +59,32 @@ fn counted(agent: &AgentView) -> Value {
         "rebalancing": { "off": rebalancing.state.off().map(|(_, why)| why) },
         "orphans": agent.others().iter().filter(|found| found.is_orphan()).map(ToString::to_string).collect::<Vec<_>>(),
         "damage_of_objects": agent.damage_of_objects(),
+        "mirroring": mirroring(agent),
         "journal": agent.journal().map(|journal| {
             json!({ "failure": journal.failure, "damage": journal.damage.map(|damage| damage.to_string()) })
         }),
     });
     agent.reading().add_to_stats(&mut counted);
     counted
+}
+
+/// What is mirrored to a collector; `null` if nothing is.
+fn mirroring(agent: &AgentView) -> Value {
+    let config = agent.config();
+    let Some(mirroring) = &config.mirroring else { return Value::Null };
+    let mirror = |shown: &Shown| {
+        json!({
+            "name": shown.name,
+            "class": shown.class.name(),
+            "port": shown.port.0,
+            "to": shown.to,
+            "refused": shown.refused.as_ref().map(ToString::to_string),
+        })
+    };
+    json!({
+        "collector": mirroring.collector.map(|address| address.to_string()),
+        "mirrors": agent.mirroring().iter().map(mirror).collect::<Vec<_>>(),
+    })
 }
 
 /// What the backend is set to, and what it can do.

@@ -12,6 +12,7 @@ use sluice_unixctl::Output;
 use super::arguments::Arguments;
 use super::failure::Failure;
 use super::ports;
+use crate::mirroring::Shown;
 use crate::service::{AgentView, Receipt, Service};
 
 /// `sluice/add-mirror`: `NAME KEY PORT[,PORT]...`
@@ -27,21 +28,35 @@ pub(super) fn delete(service: &Service, arguments: &Arguments, _: &mut dyn Outpu
 /// `sluice/show-mirrors`
 pub(super) fn show(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let (names, device) = (agent.ports(), agent.device_counters());
-    for Mirror { name, matching, copies } in agent.objects().mirrors() {
+    for Mirror { name, matches, copies } in agent.objects().mirrors() {
         let copies: Vec<_> = copies.iter().map(|port| port_text(*port, &names)).collect();
         let mut key = String::new();
         let style = Style { more: false, names: Some(&*names) };
         // Writing to a string does not fail.
-        let _ = text::write_key(&mut key, &MaskedKey::new(matching), &style);
+        let _ = text::write_key(&mut key, &MaskedKey::new(&matches[0]), &style);
         write!(out, "mirror:{name}, key:{key}, ports:{}", copies.join(","))?;
-        match device.mirror(name) {
-            Some(MirrorCounters { packets, bytes, placement }) => {
-                writeln!(out, ", packets:{packets}, bytes:{bytes}, in:{placement}")?;
+        counted(device.mirror(name), out)?;
+    }
+    for Shown { name, class, port, to, refused } in agent.mirroring().iter() {
+        write!(out, "mirror:{name}, class:{class}, in_port:{}", port_text(*port, &names))?;
+        match refused {
+            Some(refusal) => writeln!(out, ", refused[{refusal}]")?,
+            None => {
+                write!(out, ", to:{to}")?;
+                counted(device.mirror(name), out)?;
             }
-            None => writeln!(out, ", not in the device")?,
         }
     }
     Ok(())
+}
+
+fn counted(counters: Option<MirrorCounters>, out: &mut dyn Output) -> std::fmt::Result {
+    match counters {
+        Some(MirrorCounters { packets, bytes, placement }) => {
+            writeln!(out, ", packets:{packets}, bytes:{bytes}, in:{placement}")
+        }
+        None => writeln!(out, ", not in the device"),
+    }
 }
 
 fn port_text(port: PortNumber, names: &PortMap) -> String {

@@ -18,8 +18,7 @@ pub(super) fn coverage(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -
 pub(super) fn memory(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let census = agent.census();
     let (masks, action_lists) = agent.shared_parts();
-    let connections = agent.connections().and_then(Connections::connection_buckets).ok();
-    let connections = connections.map(|buckets| buckets.iter().sum::<usize>());
+    let connections = agent.connections().and_then(Connections::connection_count).ok();
     let objects = agent.objects();
     let counts = [
         ("action lists", Some(action_lists)),

@@ -71,6 +71,7 @@ impl Config {
             ports: _,
             meters: _,
             mirrors: _,
+            mirroring,
             ct_timeouts: _,
         } = new;
         let applicable = [
@@ -83,6 +84,7 @@ impl Config {
             ("retry_interval", self.retry_interval != *retry_interval),
             ("on_exit", self.on_exit != *on_exit),
             ("log_rate", self.log_rate != *log_rate),
+            ("mirror", self.mirroring != *mirroring),
             ("log.level", self.log.level != log.level),
         ];
         let needs_restart = [

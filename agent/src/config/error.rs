@@ -5,6 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use toml::Spanned;
+
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -43,6 +45,12 @@ pub struct Place {
 pub(super) struct Fault {
     pub(super) span: Range<usize>,
     pub(super) message: String,
+}
+
+impl Fault {
+    pub(super) fn at<T>(place: &Spanned<T>, message: String) -> Self {
+        Self { span: place.span(), message }
+    }
 }
 
 impl From<toml::de::Error> for Fault {

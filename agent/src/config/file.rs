@@ -13,6 +13,7 @@ use toml::de::{DeTable, Deserializer};
 use super::backend_tables::{BackendTables, Moved};
 use super::error::{ConfigError, Fault, MovedKey, Place};
 use super::keys::Config;
+use super::mirroring::MirroringTable;
 use super::tables::Tables;
 use crate::backends::Configured;
 
@@ -38,6 +39,14 @@ pub struct Places {
     metrics: Option<Place>,
 }
 
+/// What stands for itself in a file, and what is still to be checked.
+struct Read {
+    config: Config,
+    tables: Tables,
+    mirroring: Option<Spanned<MirroringTable>>,
+    moved: Vec<Moved>,
+}
+
 impl Config {
     /// Reads a regular file of 4 MiB at most. A backend that is given wins over the one in it.
     pub fn load(path: &Path, backend: Option<&Configured>) -> Result<Loaded, ConfigError> {
@@ -50,9 +59,13 @@ impl Config {
     pub fn parse(text: &str, file_name: &str, backend: Option<&Configured>) -> Result<Loaded, ConfigError> {
         let place = |span: Range<usize>| Place::new(text, file_name, span);
         let wrong = |fault: Fault| ConfigError::Wrong(place(fault.span), fault.message);
-        let (mut config, tables, moved) = Self::read(text, backend).map_err(wrong)?;
+        let Read { mut config, tables, mirroring, moved } = Self::read(text, backend).map_err(wrong)?;
         let (control_group, metrics) = (tables.control_group().map(place), tables.metrics().map(place));
-        let checked = tables.check().map_err(wrong)?;
+        let checked = tables.check(mirroring.as_ref().map(Spanned::get_ref)).map_err(wrong)?;
+        let of_backend = |(table, mirroring): (&Spanned<MirroringTable>, _)| {
+            config.backend.mirroring(mirroring).map_err(|message| wrong(Fault::at(table, message)))
+        };
+        config.mirroring = mirroring.as_ref().zip(checked.mirroring).map(of_backend).transpose()?;
         config.ports = checked.ports;
         config.meters = checked.meters;
         config.mirrors = checked.mirrors;
@@ -68,9 +81,10 @@ impl Config {
 
     /// Reads all that stands for itself. Ports and meters refer to each other, so that they are checked apart, with their places in the
     /// text at hand.
-    fn read(text: &str, backend: Option<&Configured>) -> Result<(Self, Tables, Vec<Moved>), Fault> {
+    fn read(text: &str, backend: Option<&Configured>) -> Result<Read, Fault> {
         let mut file = DeTable::parse(text)?;
         let backends = BackendTables::take_from(file.get_mut())?;
+        let mirroring = MirroringTable::take_from(file.get_mut())?;
         let tables = Tables::deserialize(Deserializer::from(file.clone()))?;
         let keys: Vec<_> = file.get_ref().keys().map(Spanned::span).collect();
         let mut config = Self::deserialize(Deserializer::from(file)).map_err(|error| {
@@ -87,7 +101,7 @@ impl Config {
             backend.default_device().clone_into(&mut config.device);
         }
         config.backend = backend;
-        Ok((config, tables, moved))
+        Ok(Read { config, tables, mirroring, moved })
     }
 }
 

@@ -14,6 +14,7 @@ use sluice_host::logging::LogConfig;
 use sluice_objects::Objects;
 
 use super::forms;
+use super::mirroring::Mirroring;
 use crate::backends::Configured;
 
 /// What the agent is told to do.
@@ -104,6 +105,11 @@ pub struct Config {
     /// one port and the first chain, and `ports`, the numbers or names of the ports that copies go to.
     #[serde(rename = "mirror", deserialize_with = "read_later")]
     pub mirrors: Vec<Mirror>,
+    /// `[mirror]`: which control traffic is copied to a collector. Beside mirrors of a key it is the item of `[[mirror]]` that has
+    /// `protocols`. Keys: `protocols` (default: all [classes](sluice_control::mirror::Class)), `collector`, `ports` (default: all), `to`
+    /// (a port of the device, only where copies have no other way out), `tags` (0 to 2, default 2) and `queue_bytes` (default 1048576).
+    #[serde(skip)]
+    pub mirroring: Option<Mirroring>,
     /// `[[ct_timeout]]`: the timeout policies of connections. Each has a `name` and any of the keys of
     /// [`sluice_flow::timeout::TimeoutKey`], in seconds.
     #[serde(rename = "ct_timeout", deserialize_with = "read_later")]
@@ -140,6 +146,7 @@ impl Default for Config {
             ports: Vec::new(),
             meters: Vec::new(),
             mirrors: Vec::new(),
+            mirroring: None,
             ct_timeouts: Vec::new(),
         }
     }

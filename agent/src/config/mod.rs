@@ -7,6 +7,8 @@ mod error;
 mod file;
 mod forms;
 mod keys;
+mod mirroring;
+mod port_reference;
 mod tables;
 
 #[cfg(test)]
@@ -17,4 +19,5 @@ pub use error::{ConfigError, MovedKey, Place};
 pub use file::{Loaded, Places};
 pub use forms::{format_metrics, parse_metrics};
 pub use keys::{Config, OnExit};
+pub use mirroring::Mirroring;
 pub use sluice_host::logging::{LogConfig, LogFormat};

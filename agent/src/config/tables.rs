@@ -4,17 +4,19 @@
 use std::ops::Range;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny};
+use serde::de::IgnoredAny;
 use sluice_flow::NameError;
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::mirror::Mirror;
-use sluice_flow::port::{Port, PortKind, PortMap, PortName, PortNames, PortNumber, Tunnel, TunnelProtocol};
+use sluice_flow::port::{Port, PortKind, PortMap, PortName, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::text;
 use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
 use sluice_objects::ObjectId;
 use toml::Spanned;
 
 use super::error::Fault;
+use super::mirroring::{Mirroring, MirroringTable};
+use super::port_reference::PortReference;
 
 /// The part of the file that is looked at here.
 #[derive(Deserialize)]
@@ -40,6 +42,7 @@ pub(super) struct Checked {
     pub(super) ports: Vec<Port>,
     pub(super) meters: Vec<Meter>,
     pub(super) mirrors: Vec<Mirror>,
+    pub(super) mirroring: Option<Mirroring>,
     pub(super) ct_timeouts: Vec<TimeoutPolicy>,
     /// Where each of them is.
     pub(super) spans: Vec<(ObjectId, Range<usize>)>,
@@ -102,12 +105,6 @@ impl From<Word> for Kind {
 const TUNNELS: &str = "\"vxlan\", \"geneve\", \"gre\", \"erspan\" and \"gtpu\"";
 /// Those of them that go over UDP.
 const OVER_UDP: &str = "\"vxlan\", \"geneve\" and \"gtpu\"";
-
-/// A port by number or name.
-enum PortReference {
-    Number(u32),
-    Name(String),
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -191,7 +188,7 @@ impl Tables {
     }
 
     /// The ports, meters, mirrors and timeout policies, if all that depends on each other is right.
-    pub(super) fn check(self) -> Result<Checked, Fault> {
+    pub(super) fn check(self, mirroring: Option<&MirroringTable>) -> Result<Checked, Fault> {
         let spans = self.spans();
         for (index, port) in self.port.iter().enumerate() {
             port.check_against(&self.port[..index])?;
@@ -221,13 +218,17 @@ impl Tables {
             }
         }
         let ct_timeouts = self.ct_timeout.iter().map(CtTimeoutTable::policy).collect::<Result<_, _>>()?;
-        Ok(Checked { ports, meters, mirrors, ct_timeouts, spans })
+        let mirroring = mirroring.map(|table| table.mirroring(&map)).transpose()?;
+        Ok(Checked { ports, meters, mirrors, mirroring, ct_timeouts, spans })
     }
 }
 
 impl PortTable {
     fn check_against(&self, earlier: &[Self]) -> Result<(), Fault> {
         let (number, name) = (*self.number.get_ref(), self.name.get_ref());
+        if PortNumber(number).is_tap() {
+            return Err(fault(&self.number, format!("the number of a port is below {}", PortNumber::FIRST_TAP)));
+        }
         if let Some(other) = earlier.iter().find(|other| *other.number.get_ref() == number) {
             return Err(fault(&self.number, format!("port {number} is \"{}\" already", other.name.get_ref())));
         }
@@ -299,30 +300,6 @@ impl PortTable {
     }
 }
 
-impl PortReference {
-    fn text(&self) -> String {
-        match self {
-            Self::Number(number) => number.to_string(),
-            Self::Name(name) => format!("\"{name}\""),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for PortReference {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "expected the number or the name of a port")]
-        enum NumberOrName {
-            Number(u32),
-            Name(String),
-        }
-        Ok(match NumberOrName::deserialize(from)? {
-            NumberOrName::Number(number) => Self::Number(number),
-            NumberOrName::Name(name) => Self::Name(name),
-        })
-    }
-}
-
 impl MeterTable {
     fn meter(&self) -> Result<Meter, Fault> {
         let id = *self.id.get_ref();
@@ -357,15 +334,20 @@ impl MirrorTable {
             fault(&self.key, format!("mirror \"{name}\": behind \"{before}\", expected {}", error.expected))
         })?;
         let port = |reference: &Spanned<PortReference>| {
-            let found = match reference.get_ref() {
-                PortReference::Number(number) => Some(PortNumber(*number)).filter(|port| ports.get(*port).is_some()),
-                PortReference::Name(name) => ports.number(name),
-            };
-            found.ok_or_else(|| fault(reference, format!("there is no port {} to copy to", reference.get_ref().text())))
+            reference
+                .get_ref()
+                .find(ports)
+                .ok_or_else(|| fault(reference, format!("there is no port {} to copy to", reference.get_ref().text())))
         };
         let copies = self.ports.iter().map(port).collect::<Result<_, _>>()?;
         let mirror =
             Mirror::new(name.as_str(), parsed.matching, copies).map_err(|message| fault(&self.name, message))?;
+        if mirror.is_reserved() {
+            return Err(fault(
+                &self.name,
+                format!("the names of mirrors from \"{}\" on are those of [mirror]", Mirror::RESERVED),
+            ));
+        }
         if ports.get(mirror.port()).is_none() {
             return Err(fault(&self.key, format!("there is no port {} to be mirrored", mirror.port())));
         }
@@ -405,5 +387,5 @@ impl CtTimeoutTable {
 }
 
 fn fault<T>(place: &Spanned<T>, message: String) -> Fault {
-    Fault { span: place.span(), message }
+    Fault::at(place, message)
 }

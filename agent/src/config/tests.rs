@@ -70,6 +70,7 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
         known_keys("[[port]]\nnumber = 1\nname = \"a\"\nbogus = 1"),
         known_keys("[[meter]]\nid = 1\nbogus = 1"),
         known_keys("[[mirror]]\nname = \"a\"\nkey = \"\"\nports = []\nbogus = 1"),
+        known_keys("[mirror]\nbogus = 1"),
         known_keys("[[ct_timeout]]\nname = \"a\"\nbogus = 1"),
     ];
     for key in keys.concat() {
@@ -348,7 +349,7 @@ fn mirrors_are_read_with_the_names_of_ports() {
     let [mirror] = config.mirrors.as_slice() else { panic!("{:?}", config.mirrors) };
     assert_eq!((mirror.name.as_str(), mirror.port()), ("http", PortNumber(1)));
     assert_eq!(mirror.copies, [PortNumber(2), PortNumber(3)]);
-    assert!(mirror.matching.is_exactly(sluice_flow::Field::TcpDst, 80));
+    assert!(mirror.matches[0].is_exactly(sluice_flow::Field::TcpDst, 80));
 }
 
 #[test]

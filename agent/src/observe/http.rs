@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
@@ -32,11 +32,18 @@ pub use hyper::StatusCode;
 /// What the Prometheus text format calls itself.
 pub const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// A page for people.
+pub const HTML_CONTENT_TYPE: &str = "text/html; charset=utf-8";
+
 /// Plain text.
 pub const TEXT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
 
-/// Makes a page: status, content type and body. It runs on a thread that may block.
-pub type Page = Box<dyn Fn() -> (StatusCode, &'static str, String) + Send + Sync>;
+/// Status, content type and body.
+pub type Made = (StatusCode, &'static str, String);
+
+/// Makes a page, of the content types that the client accepts (RFC 9110, `Accept`; empty if it says nothing). It runs on a
+/// thread that may block.
+pub type Page = Box<dyn Fn(&str) -> Made + Send + Sync>;
 
 /// How much a server takes on.
 #[derive(Clone, Debug)]
@@ -91,12 +98,13 @@ impl HttpServer {
         self.listener.local_addr()
     }
 
-    /// Adds a page.
-    pub fn page(
-        mut self,
-        path: &'static str,
-        page: impl Fn() -> (StatusCode, &'static str, String) + Send + Sync + 'static,
-    ) -> Self {
+    /// Adds a page that is the same for all.
+    pub fn page(self, path: &'static str, page: impl Fn() -> Made + Send + Sync + 'static) -> Self {
+        self.negotiated_page(path, move |_| page())
+    }
+
+    /// Adds a page that depends on what the client accepts.
+    pub fn negotiated_page(mut self, path: &'static str, page: impl Fn(&str) -> Made + Send + Sync + 'static) -> Self {
         self.pages.push((path, Box::new(page)));
         self
     }
@@ -269,9 +277,10 @@ async fn answer(request: Request<Incoming>, pages: Arc<[Limited]>) -> Result<Res
         let text = "busy: as many requests for this page are being answered as may be\n".to_owned();
         return Ok(response(StatusCode::SERVICE_UNAVAILABLE, TEXT_CONTENT_TYPE, text));
     };
+    let accept = accepted(&request);
     let page = spawn_blocking(move || {
         let _place = place;
-        catch_unwind(AssertUnwindSafe(|| (pages[index].page)())).ok()
+        catch_unwind(AssertUnwindSafe(|| (pages[index].page)(&accept))).ok()
     })
     .await;
     Ok(match page {
@@ -282,6 +291,12 @@ async fn answer(request: Request<Incoming>, pages: Arc<[Limited]>) -> Result<Res
             response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_CONTENT_TYPE, text)
         }
     })
+}
+
+/// All that the client accepts, in one list.
+fn accepted(request: &Request<Incoming>) -> String {
+    let values: Vec<_> = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    values.join(",")
 }
 
 fn response(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {

@@ -6,18 +6,18 @@
 //! is kept per flow.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use prometheus::core::{Collector, Desc};
+use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, Registry, TextEncoder};
 
+use super::http::METRICS_CONTENT_TYPE;
+use super::openmetrics;
+use super::readiness::readiness;
 use crate::agent::Agent;
 use crate::observe::measures::{self, Durations, Kind, MEASURES, Measure, Number, Read, Reading};
-use sluice_host::log_writer::LogWriter;
-
-/// A revalidator that has not finished a round for so long is not ready.
-const STALE_ROUND: Duration = Duration::from_secs(60);
+use sluice_host::logging::Logging;
 
 /// Everything that is scraped.
 pub struct Metrics {
@@ -26,9 +26,10 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// The metrics of an agent and of this process, and of the log that it writes on standard error, if it does.
-    pub fn new(agent: Arc<Agent>, log: Option<LogWriter>) -> Result<Self, prometheus::Error> {
+    /// The metrics of an agent and of this process, and of the log that it writes, if it does.
+    pub fn new(agent: Arc<Agent>, log: Option<Arc<Logging>>) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
+        registry.register(Box::new(ProcessCollector::for_self()))?;
         registry.register(Box::new(AgentCollector { agent: agent.clone(), log }))?;
         Ok(Self { registry, agent })
     }
@@ -40,34 +41,25 @@ impl Metrics {
         String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
     }
 
+    /// The text of a scrape in the format that a client asks for, with its content type: OpenMetrics 1.0.0 if its `Accept`
+    /// header prefers that, otherwise exposition format 0.0.4.
+    pub fn negotiated(&self, accept: &str) -> Result<(&'static str, String), prometheus::Error> {
+        if openmetrics::is_preferred(accept) {
+            Ok((openmetrics::CONTENT_TYPE, openmetrics::encode(&self.registry.gather())))
+        } else {
+            Ok((METRICS_CONTENT_TYPE, self.text()?))
+        }
+    }
+
     /// Whether flows are taken and revalidated, or why not.
     pub fn readiness(&self) -> Result<(), String> {
-        let published = self.agent.revalidation.published();
-        let since = self.agent.clock.now().since(published.last.began);
-        if published.paused {
-            return Err("the revalidator is paused".into());
-        }
-        if published.rounds == 0 {
-            return Err("the revalidator has not finished its first round".into());
-        }
-        if since > STALE_ROUND.max(published.last.period * 4) {
-            return Err(format!("the last revalidation began {} s ago", since.as_secs()));
-        }
-        if let Some(report) = self.agent.journal.as_ref().map(|journal| journal.report()) {
-            if let Some(failure) = report.failure {
-                return Err(format!("flows are taken on, but do not survive a restart: {failure}"));
-            }
-            if let Some(damage) = report.damage {
-                return Err(damage.to_string());
-            }
-        }
-        self.agent.object_store.damage().map_or(Ok(()), Err)
+        readiness(&self.agent)
     }
 }
 
 struct AgentCollector {
     agent: Arc<Agent>,
-    log: Option<LogWriter>,
+    log: Option<Arc<Logging>>,
 }
 
 impl Collector for AgentCollector {
@@ -77,7 +69,7 @@ impl Collector for AgentCollector {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let reading = Reading::take(&self.agent, self.log.as_ref().map(LogWriter::dropped));
+        let reading = Reading::take(&self.agent, self.log.as_ref().map(|log| log.report()));
         let mut families: Vec<MetricFamily> = Vec::new();
         for Measure { metric, read, .. } in MEASURES.into_iter().flatten() {
             let Some(metric) = metric.filter(|metric| (metric.is_there)(&reading)) else { continue };

@@ -6,3 +6,7 @@ pub mod events;
 pub mod http;
 pub(crate) mod measures;
 pub mod metrics;
+mod openmetrics;
+pub(crate) mod readiness;
+pub mod recent;
+pub mod status_page;

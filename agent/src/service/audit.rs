@@ -47,12 +47,15 @@ impl AgentView {
         let listing = |refusal| AuditError::Listing { datapath: datapath.clone(), refusal };
         let mending = |refusal| AuditError::Mending { datapath: datapath.clone(), refusal };
         let found = Audit::of(agent).map_err(listing)?;
+        agent.note_audit(&found);
         if !mends || found.is_clean() {
             return Ok(Audited { found, ..Audited::default() });
         }
         let (meters, mirrors) = check_objects(&*agent.backend, true).map_err(mending)?;
         let rules = found.mend(agent).map_err(mending)?;
-        Ok(Audited { found: Audit::of(agent).map_err(listing)?, rules, meters, mirrors })
+        let found = Audit::of(agent).map_err(listing)?;
+        agent.note_audit(&found);
+        Ok(Audited { found, rules, meters, mirrors })
     }
 }
 

@@ -11,6 +11,7 @@ impl Service {
     /// are looked at again.
     pub fn put<T: ObjectKind>(&self, object: T) -> Result<Durable<'_, ()>, Error> {
         self.agent().object_store.put(object)?;
+        self.agent().renew_mirroring();
         self.agent().count_device();
         Ok(Durable::at_once(self.agent(), ()))
     }
@@ -18,6 +19,7 @@ impl Service {
     /// Removes an object. The flows that name a port are refused until it is back.
     pub fn remove<T: ObjectKind>(&self, id: &T::Id) -> Result<Durable<'_, ()>, Error> {
         self.agent().object_store.remove::<T>(id)?;
+        self.agent().renew_mirroring();
         Ok(Durable::at_once(self.agent(), ()))
     }
 }

@@ -17,6 +17,7 @@ use super::error::Error;
 use super::faces::AgentView;
 use super::flows::{FlowName, find};
 use crate::config::Config;
+use crate::mirroring::Shown;
 use crate::observe::events::Watch;
 use crate::observe::measures::Reading;
 use crate::upkeep::device_counters::DeviceCounters;
@@ -151,6 +152,11 @@ impl AgentView {
     /// Writes how often what has happened, as `coverage/show` prints it.
     pub(crate) fn write_coverage(&self, out: &mut (impl fmt::Write + ?Sized)) -> fmt::Result {
         self.agent().coverage.write(&self.reading().coverage(), out)
+    }
+
+    /// The mirrors of control traffic that are wanted.
+    pub fn mirroring(&self) -> Arc<Vec<Shown>> {
+        self.agent().mirroring.shown()
     }
 
     /// Events as they happen.

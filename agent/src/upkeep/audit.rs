@@ -132,6 +132,15 @@ impl Audit {
         self.differences.is_empty() && self.waiting.is_empty() && self.mirrors.is_empty() && self.meters.is_empty()
     }
 
+    /// Counts what is not as wanted of a kind: rules, meters and mirrors.
+    pub fn count(&self, kind: Kind) -> usize {
+        let rules = self.differences.iter().filter(|difference| difference.kind == kind).count();
+        let objects =
+            self.meters.iter().map(|fault| fault.is_there).chain(self.mirrors.iter().map(|fault| fault.is_there));
+        let of_kind = |is_there: bool| kind == if is_there { Kind::Changed } else { Kind::Missing };
+        rules + objects.filter(|is_there| of_kind(*is_there)).count()
+    }
+
     /// Makes the device what the table says, and waits for it.
     pub fn mend(&self, agent: &Agent) -> Result<Vec<Mending>, Refusal> {
         let of_kind = |kinds: &'static [Kind]| self.differences.iter().filter(|found| kinds.contains(&found.kind));

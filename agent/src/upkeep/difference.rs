@@ -17,6 +17,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [Self::Missing, Self::Changed, Self::Doubled, Self::Stray];
+
     /// How the rule of a settled flow differs from what is wanted; `None` if it does not.
     pub fn of(view: &FlowView, rule: Option<&InstalledRule>) -> Option<Self> {
         let Some(rule) = rule else { return Some(Self::Missing) };

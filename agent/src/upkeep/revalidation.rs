@@ -39,6 +39,8 @@ pub struct Published {
     pub failures: u64,
     /// Readings that went backwards.
     pub backwards: u64,
+    /// Rules that others had changed, which were made anew.
+    pub changed_by_others: u64,
     /// Whether it is paused.
     pub paused: bool,
     /// The timeouts and the interval in force.
@@ -194,7 +196,7 @@ impl RevalidatorThread {
             self.rebalancing.round(&self.table, &self.queue, || self.clock.now());
         }
         match self.inspection.round(self.clock.now()) {
-            Ok(_) => {}
+            Ok(found) => self.published.lock().changed_by_others += found as u64,
             Err(refusal) => tracing::warn!("rules could not be read back: {refusal}"),
         }
         let spent = self.clock.now().since(round.began);

@@ -126,6 +126,12 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
 
     writeln!(out, "  hardware  {}", hardware(statistics))?;
     writeln!(out, "  log       {}", log_of_flows(statistics))?;
+    if let Some(mirroring) = statistics.pointer("/mirroring").filter(|mirroring| !mirroring.is_null()) {
+        writeln!(out, "  mirror    {}", mirror(mirroring))?;
+        for (names, reason) in refused_mirrors(mirroring) {
+            writeln!(out, "            refused {}: {reason}", names.join(", "))?;
+        }
+    }
 
     if let Some(damage) = statistics.pointer("/damage_of_objects").and_then(Value::as_str) {
         writeln!(out, "  DAMAGED   {damage}")?;
@@ -158,6 +164,36 @@ fn facets(statistics: &Value) -> String {
     };
     let names: Vec<_> = facets.iter().filter_map(Value::as_str).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// What is copied to a collector.
+fn mirror(mirroring: &Value) -> String {
+    let value = |path: &str| statistics::text(mirroring.pointer(path).unwrap_or(&Value::Null));
+    let sum = |path: &str| {
+        let classes = mirroring.pointer(path).and_then(Value::as_object).into_iter().flatten();
+        classes.filter_map(|(_, count)| count.as_u64()).sum::<u64>()
+    };
+    let causes = mirroring.pointer("/drops").and_then(Value::as_object).into_iter().flatten();
+    let dropped: u64 = causes.map(|(cause, _)| sum(&format!("/drops/{cause}"))).sum();
+    let (set, refused, packets) = (value("/states/set"), value("/states/refused"), sum("/packets"));
+    let (collector, clients) = (value("/collector"), value("/clients"));
+    format!(
+        "{set} mirrors, {refused} refused; {packets} packets copied, {dropped} dropped at the socket with {clients} \
+         clients; collector {collector}"
+    )
+}
+
+/// The mirrors that are refused, by reason.
+fn refused_mirrors(mirroring: &Value) -> Vec<(Vec<&str>, &str)> {
+    let mut by_reason: Vec<(Vec<&str>, &str)> = Vec::new();
+    for mirror in mirroring.pointer("/mirrors").and_then(Value::as_array).into_iter().flatten() {
+        let (Some(name), Some(reason)) = (mirror["name"].as_str(), mirror["refused"].as_str()) else { continue };
+        match by_reason.iter_mut().find(|(_, known)| *known == reason) {
+            Some((names, _)) => names.push(name),
+            None => by_reason.push((vec![name], reason)),
+        }
+    }
+    by_reason
 }
 
 /// Who is in hardware, if not everybody is.

@@ -5,6 +5,9 @@
 pub trait Capacity {
     /// Returns how much room there is now. Called once a round of the revalidator.
     fn room(&self) -> Room;
+
+    /// Returns how many rules hardware takes at most, or `None` if it sets no limit. Constant while the device is open.
+    fn limit(&self) -> Option<usize>;
 }
 
 /// Rules and the room for them in hardware.

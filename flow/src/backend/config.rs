@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::device::Backend;
+use super::need::Need;
 use super::owner::Owner;
 use crate::meter::Meter;
 use crate::mirror::Mirror;
@@ -24,8 +25,13 @@ pub struct BackendKind {
     pub canonical: fn(&str) -> String,
     /// Whether devices in two network namespaces are two, though they have one name.
     pub is_in_network_namespace: bool,
+    /// Whether copies that mirrors make can go to ports of the device only, and not to a program of the host
+    /// ([`Outlet::Ports`](super::Outlet::Ports)).
+    pub mirrors_to_ports_only: bool,
     /// Keys of its table that stood at the top of the file before there was one, and are still read there.
     pub former_keys: &'static [&'static str],
+    /// What it needs of the host.
+    pub needs: &'static [Need],
 }
 
 /// The configuration of a backend: a value of a type of its crate, read from the backend's own table.

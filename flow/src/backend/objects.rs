@@ -1,11 +1,15 @@
 //! The facets for objects that flows use or that stand beside them: meters, mirrors, tracked connections.
 
+use std::sync::Arc;
+
 use super::{MeterCounters, MeterFault, MirrorCounters, MirrorFault};
 use crate::connection::{Connection, Selection, ZoneLimits};
 use crate::meter::{Meter, MeterId};
 use crate::mirror::Mirror;
+use crate::port::PortNumber;
 use crate::refusal::Refusal;
 use crate::timeout::TimeoutPolicy;
+use crate::ufid::Ufid;
 
 /// Meters, which flows name in their actions. The agent owns what is wanted, the backend what is in the device.
 ///
@@ -45,9 +49,49 @@ pub trait Mirrors {
     /// Compares mirrors with what the device has, and returns those that are missing or something else. Puts them right if `mends`
     /// says so; each fault says what came of that. Fails if the device cannot be asked.
     fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal>;
+
+    /// Returns how copies come out of the device to a program of the host. Constant while the backend is open.
+    fn outlet(&self) -> Outlet<'_>;
 }
 
-/// Tracked connections, which a device has that tracks them itself: their list, how many there may be, and how long they live.
+/// How copies come out of a device to a program of the host.
+#[derive(Clone, Copy)]
+pub enum Outlet<'a> {
+    /// The device hands each copy that goes to a port of kind mirror to a sink.
+    Sink(&'a dyn HandsOut),
+    /// Ports of kind mirror are network devices of the host: each copy that is sent to one can be captured there.
+    NetworkDevices,
+    /// Copies go to ports of the device only, and come out where those lead.
+    Ports,
+}
+
+/// A device that hands out the copies that go to its ports of kind mirror.
+pub trait HandsOut {
+    /// From now on copies go to this sink, and no longer to an earlier one.
+    fn hand_to(&self, sink: Arc<dyn CopySink>);
+}
+
+/// Takes copies of packets.
+pub trait CopySink: Send + Sync {
+    /// Takes one. Called in the way of packets, by several threads at a time: it neither waits nor blocks.
+    fn take(&self, copied: &CopiedPacket<'_>);
+}
+
+/// A packet that was copied to a port of kind mirror.
+#[derive(Clone, Copy, Debug)]
+pub struct CopiedPacket<'a> {
+    /// The mirror port.
+    pub to: PortNumber,
+    /// The port that the packet came in at.
+    pub in_port: PortNumber,
+    /// The flow that took it last before it was copied: of a mirror's copy that in the first chain; `None` if no flow took it.
+    pub ufid: Option<Ufid>,
+    /// The frame, without FCS.
+    pub frame: &'a [u8],
+}
+
+/// Tracked connections, of a device that tracks them itself or of whoever tracks them for it: their list, how many there may be, and how
+/// long they live.
 ///
 /// Called from the threads of the control socket, several at a time.
 pub trait Connections {
@@ -59,14 +103,22 @@ pub trait Connections {
     /// Removes a timeout policy. Fails if a rule uses it, or if there is none of that name.
     fn remove_timeout_policy(&self, name: &str) -> Result<(), Refusal>;
 
-    /// Shows the connections of a zone, or of all. One that comes or goes meanwhile may be shown or not.
-    fn visit_connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection));
+    /// Shows the connections of a zone, or of all. One that comes or goes meanwhile may be shown or not. Fails if whoever tracks them
+    /// cannot be asked; some may have been shown then.
+    fn visit_connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) -> Result<(), Refusal>;
+
+    /// Adds a connection that packets went by in both directions, or changes the one with this zone and original direction. It lives for its
+    /// timeout after the last packet that the device sees. Fails if the device, or the kernel for it, finds connections by itself.
+    fn add_connection(&self, connection: &Connection) -> Result<(), Refusal>;
 
     /// Forgets the connections that are selected. Returns how many there were.
     fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal>;
 
     /// Returns how many connections there are in each bucket of the table, including expired ones that have not been removed yet.
     fn connection_buckets(&self) -> Result<Vec<usize>, Refusal>;
+
+    /// Returns how many connections there are, including expired ones that have not been removed yet.
+    fn connection_count(&self) -> Result<usize, Refusal>;
 
     /// Returns how many connections there may be.
     fn connection_limit(&self) -> Result<u32, Refusal>;

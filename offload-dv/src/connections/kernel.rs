@@ -1,33 +1,23 @@
 //! The connections of the kernel, by ctnetlink: a listing of all, and events of each.
 
-use std::io;
 use std::time::Duration;
 
-use netlink_sys::Socket as Netlink;
-use netlink_sys::protocols::NETLINK_NETFILTER;
-use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
 use sluice_flow::connection::Connection;
-use sluice_netdev::netlink::message::{Answer, Header, Message, Messages, flag, write};
+use sluice_netdev::netlink::message::flag;
 
-use super::message::{self, DELETE, GET, NEW};
+use super::kernel_table::KernelTable;
+use super::message::{self, DELETE, GET, NEW, TCP, UDP};
+use super::socket::Socket;
 use super::source::{ConnectionSource, SourceError};
+use super::table::ConnectionTable;
 use crate::switch::ConnectionChange;
 
 /// Groups of events: NEW, UPDATE and DESTROY (`NFNLGRP_CONNTRACK_*`).
 const GROUPS: [u32; 3] = [1, 2, 3];
-/// Room for events in the kernel: some ten thousand.
-const KERNEL_BUFFER: i32 = 8 << 20;
-/// As large as the datagrams of a dump.
-const RECEIVE_BUFFER: usize = 1 << 16;
-/// How long the kernel may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Requests in a datagram.
 const BATCH: usize = 64;
 /// Events in a batch at most, as far as they do not come in one datagram.
 const MOST_EVENTS: usize = 1_024;
-const ENOENT: i32 = 2;
 
 /// The connections of the network namespace that it is opened in.
 pub struct KernelConnections {
@@ -35,18 +25,12 @@ pub struct KernelConnections {
     requests: Socket,
 }
 
-struct Socket {
-    netlink: Netlink,
-    received: Box<[u8]>,
-    sequence: u32,
-}
-
 impl KernelConnections {
     /// Begins to hear of connections. Fails if the kernel does not track any, or does not tell this process.
     pub fn open() -> Result<Self, SourceError> {
-        let events = Socket::open()?;
+        let mut events = Socket::open()?;
         for group in GROUPS {
-            events.netlink.add_membership(group)?;
+            events.listen_to(group)?;
         }
         let mut source = Self { events, requests: Socket::open()? };
         // Whether it tells at all.
@@ -58,14 +42,13 @@ impl KernelConnections {
     fn complete(&mut self, part: Connection) -> Result<ConnectionChange, SourceError> {
         let name = message::name(&part);
         let mut found = None;
-        let errno = self.requests.ask(GET, flag::ACK, [name], &mut |payload| {
+        let refused = self.requests.ask(GET, flag::ACK, [name], &mut |payload| {
             found = message::read(payload)?;
             Ok(())
         })?;
-        match (found, errno) {
-            (Some(found), _) => Ok(ConnectionChange::Is(Box::new(found))),
-            (None, 0 | ENOENT) => Ok(ConnectionChange::Gone { zone: part.zone, original: part.original }),
-            (None, errno) => Err(io::Error::from_raw_os_error(errno).into()),
+        match found {
+            Some(found) => Ok(ConnectionChange::Is(Box::new(found))),
+            None => refused.unless_gone().map(|()| ConnectionChange::Gone { zone: part.zone, original: part.original }),
         }
     }
 
@@ -84,7 +67,7 @@ impl KernelConnections {
 impl ConnectionSource for KernelConnections {
     fn list(&mut self, visit: &mut dyn FnMut(Connection)) -> Result<(), SourceError> {
         self.requests.dump(&mut |payload| {
-            message::read(payload)?.into_iter().for_each(&mut *visit);
+            message::read(payload)?.into_iter().filter(is_for_device).for_each(&mut *visit);
             Ok(())
         })
     }
@@ -95,7 +78,8 @@ impl ConnectionSource for KernelConnections {
             let mut told = Vec::new();
             let is_more = self.events.receive(patience.take(), &mut |message| {
                 if matches!(message.header.kind, NEW | DELETE) {
-                    told.extend(message::read(message.payload)?.map(|part| (message.header.kind, part)));
+                    let part = message::read(message.payload)?.filter(is_for_device);
+                    told.extend(part.map(|part| (message.header.kind, part)));
                 }
                 Ok(())
             })?;
@@ -111,123 +95,17 @@ impl ConnectionSource for KernelConnections {
 
     fn keep(&mut self, connections: &[Connection]) -> Result<(), SourceError> {
         for some in connections.chunks(BATCH) {
-            let errno = self.requests.ask(NEW, 0, some.iter().map(message::keep), &mut |_| Ok(()))?;
-            if !matches!(errno, 0 | ENOENT) {
-                return Err(io::Error::from_raw_os_error(errno).into());
-            }
+            self.requests.ask(NEW, 0, some.iter().map(message::keep), &mut |_| Ok(()))?.unless_gone()?;
         }
         Ok(())
+    }
+
+    fn table(&self) -> Option<Box<dyn ConnectionTable>> {
+        Some(Box::new(KernelTable))
     }
 }
 
-impl Socket {
-    fn open() -> Result<Self, SourceError> {
-        let mut netlink = Netlink::new(NETLINK_NETFILTER)?;
-        netlink.bind_auto()?;
-        netlink.set_cap_ack(true)?;
-        netlink.set_rx_buf_sz(KERNEL_BUFFER)?;
-        Ok(Self { netlink, received: vec![0; RECEIVE_BUFFER].into(), sequence: 0 })
-    }
-
-    /// Sends requests, of which the last is answered in any case, and passes on what comes. Returns the first error of a request.
-    fn ask(
-        &mut self,
-        kind: u16,
-        flags: u16,
-        payloads: impl IntoIterator<Item = Vec<u8>>,
-        see: &mut dyn FnMut(&[u8]) -> Result<(), SourceError>,
-    ) -> Result<i32, SourceError> {
-        let mut datagram = Vec::new();
-        let mut payloads = payloads.into_iter().peekable();
-        while let Some(payload) = payloads.next() {
-            let ack = if payloads.peek().is_none() { flag::ACK } else { 0 };
-            self.put(&mut datagram, kind, flags | ack, &payload)?;
-        }
-        let last = self.sequence;
-        self.send(&datagram)?;
-        let (mut errno, mut is_done) = (0, false);
-        while !is_done {
-            let is_there = self.receive(Some(PATIENCE), &mut |message| {
-                match message.answer().map_err(|error| SourceError::Failed(error.to_string()))? {
-                    Answer::Content(content) => see(content.payload)?,
-                    Answer::Acknowledgement(told) => {
-                        errno = if errno == 0 { told.errno } else { errno };
-                        is_done |= told.sequence == last;
-                    }
-                    _ => {}
-                }
-                Ok(())
-            })?;
-            if !is_there {
-                return Err(SourceError::Failed("ctnetlink does not answer".to_owned()));
-            }
-        }
-        Ok(errno)
-    }
-
-    /// Passes all connections on.
-    fn dump(&mut self, see: &mut dyn FnMut(&[u8]) -> Result<(), SourceError>) -> Result<(), SourceError> {
-        let mut datagram = Vec::new();
-        self.put(&mut datagram, GET, flag::DUMP, &message::all())?;
-        self.send(&datagram)?;
-        let mut is_done = false;
-        while !is_done {
-            let is_there = self.receive(Some(PATIENCE), &mut |message| {
-                match message.answer().map_err(|error| SourceError::Failed(error.to_string()))? {
-                    Answer::Content(content) => see(content.payload)?,
-                    Answer::Done(0) => is_done = true,
-                    Answer::Done(errno) => return Err(io::Error::from_raw_os_error(errno).into()),
-                    Answer::Acknowledgement(told) if told.errno != 0 => {
-                        return Err(io::Error::from_raw_os_error(told.errno).into());
-                    }
-                    _ => {}
-                }
-                Ok(())
-            })?;
-            if !is_there {
-                return Err(SourceError::Failed("ctnetlink does not answer".to_owned()));
-            }
-        }
-        Ok(())
-    }
-
-    fn put(&mut self, datagram: &mut Vec<u8>, kind: u16, flags: u16, payload: &[u8]) -> Result<(), SourceError> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let header = Header { kind, flags: flag::REQUEST | flags, sequence: self.sequence, port: 0 };
-        write(datagram, header, |writer| writer.raw(payload)).map_err(|error| SourceError::Failed(error.to_string()))
-    }
-
-    fn send(&self, datagram: &[u8]) -> Result<(), SourceError> {
-        match send(&self.netlink, datagram, SendFlags::empty()) {
-            Ok(_) => Ok(()),
-            Err(errno) => Err(io::Error::from(errno).into()),
-        }
-    }
-
-    /// Passes the messages of a datagram on, for which it waits at most `patience`, or not at all. Returns whether there was one.
-    fn receive(
-        &mut self,
-        patience: Option<Duration>,
-        see: &mut dyn FnMut(Message<'_>) -> Result<(), SourceError>,
-    ) -> Result<bool, SourceError> {
-        let flags = if patience.is_none() { RecvFlags::TRUNC | RecvFlags::DONTWAIT } else { RecvFlags::TRUNC };
-        if patience.is_some() {
-            set_socket_timeout(&self.netlink, Timeout::Recv, patience).map_err(io::Error::from)?;
-        }
-        let (kept, length) = loop {
-            match recv(&self.netlink, &mut self.received[..], flags) {
-                Ok(received) => break received,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(errno) => return Err(io::Error::from(errno).into()),
-            }
-        };
-        if length > kept {
-            return Err(SourceError::Lost);
-        }
-        for message in Messages::new(&self.received[..kept]) {
-            see(message.map_err(|error| SourceError::Failed(error.to_string()))?)?;
-        }
-        Ok(true)
-    }
+/// Whether a connection is of a protocol whose connections the device takes.
+fn is_for_device(connection: &Connection) -> bool {
+    matches!(connection.original.protocol, TCP | UDP)
 }

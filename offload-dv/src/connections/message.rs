@@ -1,5 +1,6 @@
 //! Messages of ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`) as connections.
 
+use std::ffi::CStr;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -22,11 +23,33 @@ pub(super) const DELETE: u16 = CTNETLINK | 2;
 const AF_UNSPEC: u8 = 0;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
-const TCP: u8 = 6;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
+const SCTP: u8 = 132;
+/// `enum sctp_conntrack` of `linux/netfilter/nf_conntrack_sctp.h`, by the names of OVS (`CT_DPIF_SCTP_STATES`).
+const SCTP_STATES: [&str; 10] = [
+    "NONE",
+    "CLOSED",
+    "COOKIE_WAIT",
+    "COOKIE_ECHOED",
+    "ESTABLISHED",
+    "SHUTDOWN_SENT",
+    "SHUTDOWN_RECD",
+    "SHUTDOWN_ACK_SENT",
+    "HEARTBEAT_SENT",
+    "HEARTBEAT_ACKED",
+];
 /// `IP_CT_TCP_FLAG_BE_LIBERAL`
 const BE_LIBERAL: u8 = 0x08;
 
-/// Reads what a message tells of a connection; `None` if it is of a protocol without ports. An update tells part of it only.
+/// Helpers of Linux that are shown by their names (`nf_conntrack_helper_register`), and what others are shown as.
+const HELPERS: [&str; 12] =
+    ["ftp", "tftp", "sip", "irc", "pptp", "h323", "RAS", "Q.931", "H.245", "amanda", "sane", "snmp"];
+const OTHER_HELPER: &str = "other";
+
+/// Reads what a message tells of a connection; `None` if it does not say both directions. An update tells part of it only.
 pub(super) fn read(payload: &[u8]) -> Result<Option<Connection>, SourceError> {
     let (_, attributes) = OpGetDump::decode_request(payload);
     let of = |tuple: Result<IterableTupleAttrs<'_>, _>| tuple.ok().as_ref().and_then(direction);
@@ -45,7 +68,7 @@ pub(super) fn read(payload: &[u8]) -> Result<Option<Connection>, SourceError> {
         label: label.iter().rev().fold(0, |label, byte| label << 8 | u128::from(*byte)),
         timeout: Duration::from_secs(attributes.get_timeout().unwrap_or_default().into()),
         state: state(&attributes, original.protocol),
-        helper: attributes.get_help().is_ok().then_some("of the kernel"),
+        helper: attributes.get_help().ok().map(|help| help.get_help_name().map_or(OTHER_HELPER, helper)),
         parent: of(attributes.get_tuple_master()),
     }))
 }
@@ -59,6 +82,13 @@ pub(super) fn all() -> Vec<u8> {
 pub(super) fn name(connection: &Connection) -> Vec<u8> {
     let mut payload = header(family(&connection.original));
     put_name(PushConntrackAttrs::new(&mut payload), connection).end_nested();
+    payload
+}
+
+/// Writes what comes behind the header of a request for a connection, and for no later one of the same addresses and ports.
+pub(super) fn this_one(connection: &Connection) -> Vec<u8> {
+    let mut payload = header(family(&connection.original));
+    put_name(PushConntrackAttrs::new(&mut payload), connection).push_id(connection.id).end_nested();
     payload
 }
 
@@ -102,8 +132,15 @@ fn put_name<P: Pusher>(attributes: PushConntrackAttrs<P>, connection: &Connectio
         .end_nested()
     };
     let tuple = addresses(attributes.nested_tuple_orig()).nested_tuple_proto().push_proto_num(original.protocol);
-    let ports = tuple.push_proto_src_port(original.source_port).push_proto_dst_port(original.destination_port);
-    ports.end_nested().end_nested().push_zone(connection.zone)
+    let Direction { source_port, destination_port, .. } = *original;
+    let [kind, code] = destination_port.to_be_bytes();
+    let tuple = match original.protocol {
+        ICMP => tuple.push_proto_icmp_id(source_port).push_proto_icmp_type(kind).push_proto_icmp_code(code),
+        ICMPV6 => tuple.push_proto_icmpv6_id(source_port).push_proto_icmpv6_type(kind).push_proto_icmpv6_code(code),
+        _ if (source_port, destination_port) == (0, 0) => tuple,
+        _ => tuple.push_proto_src_port(source_port).push_proto_dst_port(destination_port),
+    };
+    tuple.end_nested().end_nested().push_zone(connection.zone)
 }
 
 fn direction(tuple: &IterableTupleAttrs<'_>) -> Option<Direction> {
@@ -112,19 +149,48 @@ fn direction(tuple: &IterableTupleAttrs<'_>) -> Option<Direction> {
         (Ok(from), Ok(to)) => (IpAddr::V4(from), IpAddr::V4(to)),
         _ => (IpAddr::V6(ip.get_ip_v6_src().ok()?), IpAddr::V6(ip.get_ip_v6_dst().ok()?)),
     };
-    Some(Direction {
-        source,
-        destination,
-        protocol: protocol.get_proto_num().ok()?,
-        source_port: protocol.get_proto_src_port().ok()?,
-        destination_port: protocol.get_proto_dst_port().ok()?,
-    })
+    let number = protocol.get_proto_num().ok()?;
+    let (source_port, destination_port) = match number {
+        ICMP => {
+            let kind = [protocol.get_proto_icmp_type().ok()?, protocol.get_proto_icmp_code().ok()?];
+            (protocol.get_proto_icmp_id().ok()?, u16::from_be_bytes(kind))
+        }
+        ICMPV6 => {
+            let kind = [protocol.get_proto_icmpv6_type().ok()?, protocol.get_proto_icmpv6_code().ok()?];
+            (protocol.get_proto_icmpv6_id().ok()?, u16::from_be_bytes(kind))
+        }
+        TCP | UDP => (protocol.get_proto_src_port().ok()?, protocol.get_proto_dst_port().ok()?),
+        _ => {
+            let (from, to) = (protocol.get_proto_src_port(), protocol.get_proto_dst_port());
+            (from.unwrap_or_default(), to.unwrap_or_default())
+        }
+    };
+    Some(Direction { source, destination, protocol: number, source_port, destination_port })
+}
+
+fn helper(name: &CStr) -> &'static str {
+    let known = HELPERS.into_iter().find(|known| known.as_bytes() == name.to_bytes());
+    known.unwrap_or(OTHER_HELPER)
 }
 
 fn state(attributes: &IterableConntrackAttrs<'_>, protocol: u8) -> State {
-    let tcp = attributes.get_protoinfo().and_then(|of| of.get_protoinfo_tcp());
-    match (protocol, tcp.and_then(|tcp| tcp.get_tcp_state())) {
-        (TCP, Ok(state)) => State::Tcp { state: tcp_state(state), scales: [0; 2], flags: [0; 2] },
+    let Ok(of) = attributes.get_protoinfo() else { return State::Other };
+    match protocol {
+        TCP => {
+            let Ok(tcp) = of.get_protoinfo_tcp() else { return State::Other };
+            let Ok(state) = tcp.get_tcp_state() else { return State::Other };
+            let scales = [tcp.get_tcp_wscale_original(), tcp.get_tcp_wscale_reply()].map(Result::unwrap_or_default);
+            let flags = [tcp.get_tcp_flags_original(), tcp.get_tcp_flags_reply()];
+            let flags = flags.map(|told| told.map_or(0, |told| told.flags));
+            State::Tcp { state: tcp_state(state), scales, flags }
+        }
+        SCTP => {
+            let Ok(sctp) = of.get_protoinfo_sctp() else { return State::Other };
+            let Ok(state) = sctp.get_sctp_state() else { return State::Other };
+            let state = SCTP_STATES.get(usize::from(state)).copied().unwrap_or("CLOSED");
+            let tags = [sctp.get_vtag_original(), sctp.get_vtag_reply()].map(Result::unwrap_or_default);
+            State::Sctp { state, tags }
+        }
         _ => State::Other,
     }
 }

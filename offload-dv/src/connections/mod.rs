@@ -1,11 +1,17 @@
 //! Where connections come from, and how they come to the switch.
 
 mod kernel;
+mod kernel_table;
 mod message;
+mod socket;
 mod source;
+mod table;
+mod told;
 mod tracker;
 
 pub use self::kernel::KernelConnections;
 pub use self::source::{ConnectionSource, SourceError};
+pub use self::table::ConnectionTable;
+pub use self::told::ToldConnections;
 
 pub(crate) use self::tracker::Tracker;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sluice_flow::connection::Connection;
 
+use super::table::ConnectionTable;
 use crate::switch::ConnectionChange;
 
 /// Who tracks connections, sees the packets that begin and end them, and tells of them. One thread has it.
@@ -17,6 +18,11 @@ pub trait ConnectionSource: Send {
     /// Keeps connections that packets went by without its seeing them: each is to live for its [timeout](Connection::timeout) from now.
     /// One that is gone by now stays so.
     fn keep(&mut self, connections: &[Connection]) -> Result<(), SourceError>;
+
+    /// Returns how operators list and flush the connections; `None` if they cannot.
+    fn table(&self) -> Option<Box<dyn ConnectionTable>> {
+        None
+    }
 }
 
 /// Why a source cannot tell.

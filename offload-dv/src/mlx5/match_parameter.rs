@@ -35,6 +35,15 @@ impl MatchParameter {
         u64::from_be(self.words[word]) >> shift & u64::MAX >> (64 - width)
     }
 
+    /// Returns whether no packet has the bits of two values, each under its mask.
+    pub fn excludes(value: (&Self, &Self), other: (&Self, &Self)) -> bool {
+        let ((mask, value), (other_mask, other_value)) = (value, other);
+        // The first word is the length.
+        let masks = mask.words[1..].iter().zip(&other_mask.words[1..]);
+        let values = value.words[1..].iter().zip(&other_value.words[1..]);
+        masks.zip(values).any(|((mask, other_mask), (value, other))| (value ^ other) & mask & other_mask != 0)
+    }
+
     /// Returns the blocks that are not zero, a bit each, as `match_criteria_enable` of a matcher has them.
     pub fn criteria(&self) -> u8 {
         let blocks = self.words[1..].chunks(BLOCK_BITS / 64).enumerate();
@@ -43,8 +52,14 @@ impl MatchParameter {
 
     /// Puts bits under a mask into a word of 64 bits.
     pub(crate) fn put_bits(&mut self, word: usize, mask: u64, bits: u64) {
+        self.put_big_endian(word, mask.to_be(), bits.to_be());
+    }
+
+    /// The same with mask and bits as they lie in memory.
+    #[inline]
+    pub(crate) fn put_big_endian(&mut self, word: usize, mask: u64, bits: u64) {
         let word = &mut self.words[1 + word];
-        *word = *word & !mask.to_be() | bits.to_be();
+        *word = *word & !mask | bits;
     }
 
     /// For libmlx5, which only reads it, although its header has a pointer that is not const.
@@ -71,6 +86,22 @@ mod tests {
         assert_eq!(parameter.criteria(), 0b1001);
         parameter.set(0x097, 9, 0);
         assert_eq!((parameter.get(0x097, 9), parameter.get(0x0b0, 16)), (0, 0x1234));
+    }
+
+    #[test]
+    fn values_exclude_each_other_where_both_masks_look() {
+        let of = |at: usize, value: u64| {
+            let (mut mask, mut values) = (MatchParameter::default(), MatchParameter::default());
+            mask.set(at, 16, 0xfffe);
+            values.set(at, 16, value);
+            (mask, values)
+        };
+        let excludes = |one: (MatchParameter, MatchParameter), other: (MatchParameter, MatchParameter)| {
+            MatchParameter::excludes((&one.0, &one.1), (&other.0, &other.1))
+        };
+        assert!(excludes(of(0xb0, 6), of(0xb0, 4)));
+        assert!(!excludes(of(0xb0, 6), of(0xb0, 7)), "the last bit counts for neither");
+        assert!(!excludes(of(0xb0, 6), of(0xc0, 4)), "a packet may have both");
     }
 
     #[test]

@@ -94,12 +94,20 @@ struct Translation {
     _rules: [Rule; 2],
 }
 
-/// The connections of a zone, with or without translation, at a level.
+/// The connections of a zone, with or without translation, of packets in a tunnel or not, at a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct StageId {
     zone: u16,
     translates: bool,
+    is_inside: bool,
     level: u32,
+}
+
+impl StageId {
+    /// Whether a connection of the zone has rules there: the device does not rewrite headers inside a tunnel.
+    fn takes(self, connection: &Connection) -> bool {
+        !(self.is_inside && self.translates && is_translated(connection))
+    }
 }
 
 /// A stage, and where packets go whose connection is found there.
@@ -131,11 +139,11 @@ impl Connections {
     /// found go where `found` leads, which is the table of the next level.
     pub(super) fn open_stage(
         &mut self,
-        Tracking { zone, translates }: Tracking,
+        Tracking { zone, translates, is_inside }: Tracking,
         level: u32,
         found: Action,
     ) -> Result<Action, Refusal> {
-        let id = StageId { zone, translates, level };
+        let id = StageId { zone, translates, is_inside, level };
         if let Some(zone) = self.stages.get(&id) {
             return Ok(zone.stage.jump.clone());
         }
@@ -275,7 +283,8 @@ impl Connections {
     fn make(&mut self, connection: Connection, counter: RuleId, parts: &mut Parts<'_>) -> Result<Tracked, Refusal> {
         let translation = if is_translated(&connection) { Some(self.translation(&connection)?) } else { None };
         let ids = translation.as_ref().map(|translation| translation.ids);
-        let stages: Vec<_> = self.stages.keys().filter(|id| id.zone == connection.zone).copied().collect();
+        let has_rules = |id: &&StageId| id.zone == connection.zone && id.takes(&connection);
+        let stages: Vec<_> = self.stages.keys().filter(has_rules).copied().collect();
         let made = stages.into_iter().map(|stage| {
             let rules = self.rules(stage, &connection, ids, counter, parts)?;
             Ok((stage, rules))
@@ -303,7 +312,7 @@ impl Connections {
         };
         let translation = translation.filter(|_| stage.translates);
         let mut make = |way: Way| {
-            let rule = connection_rule(connection, way, translation.map(|ids| ids[way as usize]))?;
+            let rule = connection_rule(connection, way, stage.is_inside, translation.map(|ids| ids[way as usize]))?;
             let change = match translation {
                 // Nobody else does the same.
                 Some(_) => Action::modify_header(&self.domain, &rule.modifications).map_err(refuse)?,
@@ -339,7 +348,7 @@ impl Connections {
         let Some(mut tracked) = known else { return Ok(()) };
         let is_there = tracked.rules.iter().any(|(id, _)| *id == stage);
         let ids = tracked.translation.as_ref().map(|translation| translation.ids);
-        let made = match is_there || !self.stages.contains_key(&stage) {
+        let made = match is_there || !self.stages.contains_key(&stage) || !stage.takes(&tracked.connection) {
             true => Ok(None),
             false => self.rules(stage, &tracked.connection, ids, tracked.counter, parts).map(Some),
         };

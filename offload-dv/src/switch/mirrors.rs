@@ -1,6 +1,6 @@
 //! Mirrors: tables ahead of that of the first chain, in which packets are copied, and which all lead on.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use sluice_flow::refusal::Refusal;
 
@@ -10,16 +10,27 @@ use super::rule_id::RuleId;
 use crate::mlx5::{Action, CallError, Destination, Domain, MatchParameter, Rule};
 use crate::translate::Matched;
 
-/// Tables for mirrors: a packet is copied in each at most once, so that a port has so many mirrors at most.
+/// Tables for mirrors: a packet is copied in each at most once, so that at most so many mirrors of a port copy the same packet. Mirrors
+/// whose packets are certain to be others share a table.
 pub(super) const STAGES: u32 = 4;
 
 /// What is copied, and where to.
 #[derive(Clone, Debug)]
 pub struct Copying {
-    /// Which packets: of one vport.
-    pub matched: Matched,
+    /// Which packets: of one vport. One that several of these take is copied once.
+    pub matched: Vec<Matched>,
     /// The vports that get a copy, each once.
     pub copies: Vec<u16>,
+}
+
+impl Copying {
+    /// Returns whether no packet is copied by both.
+    fn excludes(&self, other: &Self) -> bool {
+        let pairs = self.matched.iter().flat_map(|one| other.matched.iter().map(move |other| (one, other)));
+        pairs
+            .into_iter()
+            .all(|(one, other)| MatchParameter::excludes((&one.mask, &one.value), (&other.mask, &other.value)))
+    }
 }
 
 /// What mirrors share with flows, and what leads to the first chain.
@@ -117,16 +128,17 @@ impl Mirrors {
 
     fn stages(&self, order: u16, parts: &Parts<'_>) -> Result<Stages, Refusal> {
         let Parts { domain, counters, first } = parts;
-        // The mirrors of a port are one behind the other.
-        let mut of_port: HashMap<Option<u16>, u32> = HashMap::new();
+        // Mirrors that may copy the same packet are one behind the other.
         let mut stages: BTreeMap<u32, Vec<&Mirror>> = BTreeMap::new();
         for mirror in &self.list {
-            let stage = of_port.entry(mirror.copying.matched.guarantees.from).or_default();
-            if *stage == STAGES {
-                return Err(Refusal::Limit { what: "mirrors of a port".into(), limit: STAGES.into() });
-            }
-            stages.entry(*stage).or_default().push(mirror);
-            *stage += 1;
+            let is_free = |stage: &u32| {
+                let there = stages.get(stage).into_iter().flatten();
+                there.into_iter().all(|other| mirror.copying.excludes(&other.copying))
+            };
+            let Some(stage) = (0..STAGES).find(is_free) else {
+                return Err(Refusal::Limit { what: "mirrors of the same packet".into(), limit: STAGES.into() });
+            };
+            stages.entry(stage).or_default().push(mirror);
         }
         let everything = MatchParameter::default();
         let (mut next, mut rules) = (Action::clone(first), Vec::new());
@@ -134,9 +146,11 @@ impl Mirrors {
             let table = domain.table(1 + stage).map_err(refuse)?;
             for Mirror { copying, counter, .. } in mirrors {
                 let copies = to_all(domain, &copying.copies, &next).map_err(refuse)?;
-                let matcher = table.matcher(0, &copying.matched.mask).map_err(refuse)?;
-                let actions = [counters.action(*counter)?, copies];
-                rules.push(matcher.rule(&copying.matched.value, actions.into()).map_err(refuse)?);
+                for Matched { mask, value, .. } in &copying.matched {
+                    let matcher = table.matcher(0, mask).map_err(refuse)?;
+                    let actions = [counters.action(*counter)?, copies.clone()];
+                    rules.push(matcher.rule(value, actions.into()).map_err(refuse)?);
+                }
             }
             let others = table.matcher(1, &everything).map_err(refuse)?;
             rules.push(others.rule(&everything, [next].into()).map_err(refuse)?);

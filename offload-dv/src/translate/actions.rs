@@ -40,8 +40,8 @@ pub struct Plan {
     pub jump: Option<ChainId>,
     /// The meter that packets pass on their way to the rule behind; those that do not are dropped.
     pub meter: Option<MeterId>,
-    /// Changes that are put off until the packet is sent on from there.
-    pub put_off: Option<Arc<Changes>>,
+    /// Changes that are deferred until the packet is sent on from there.
+    pub deferred: Option<Arc<Changes>>,
     /// Where copies of some packets go, all of which go on to the rule behind.
     pub sampling: Option<Sampling>,
     /// What rules behind this one do, each with a packet as it is then.
@@ -66,11 +66,11 @@ pub struct Tag {
     pub tci: u16,
 }
 
-/// Translates actions on packets of which `guarantees` are known after the changes that were put off.
+/// Translates actions on packets of which `guarantees` are known after the changes that were deferred.
 pub(super) fn translate(
     actions: &[Action],
     guarantees: &Guarantees,
-    put_off: Option<&Changes>,
+    deferred: Option<&Changes>,
     vports: &dyn Vports,
 ) -> Result<Plan, Refusal> {
     let mut planner = Planner {
@@ -78,7 +78,7 @@ pub(super) fn translate(
         vports,
         before: Vec::new(),
         plan: Plan::default(),
-        changes: put_off.cloned().unwrap_or_default(),
+        changes: deferred.cloned().unwrap_or_default(),
         tags: guarantees.tags,
         least_ttl: guarantees.least_ttl,
         is_cleared: false,
@@ -231,10 +231,8 @@ impl Planner<'_> {
                 Ok(())
             }
             Action::Sample { probability, actions } => self.sample(*probability, actions),
-            Action::Psample { .. } => {
-                Err(refuse(ActionKind::Psample, "sampling groups are the kernel's, which does not see these packets"))
-            }
-            other => Err(refuse(other.kind(), "this backend cannot do it")),
+            Action::Clone(actions) => self.clone_packet(actions),
+            other => Err(refuse(other.kind(), why_not(other.kind()))),
         }
     }
 
@@ -252,9 +250,11 @@ impl Planner<'_> {
                 "a meter was passed before, and a packet of no connection would pass it again",
             ));
         }
-        if self.changes_packets() {
-            // A packet of no connection goes to its representor, and must be there as it came in.
-            return Err(refuse(ActionKind::Ct, "the packet was changed before, and may be of no connection"));
+        if self.changes.readdress() {
+            // A packet of no connection goes to its representor, and must be there as it came in: changes wait until one is found.
+            let reason =
+                "addresses or ports were set before, and the device looks the connection up by those that came in";
+            return Err(refuse(ActionKind::Ct, reason));
         }
         self.plan.tracking = Some(tracking::translate(ct, self.guarantees, self.vports)?);
         self.is_cleared = false;
@@ -333,6 +333,33 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// A copy starts from what the packet is now, and what is done to it is not done to the packet.
+    fn clone_packet(&mut self, actions: &[Action]) -> Result<(), Refusal> {
+        let mut copy = Planner {
+            guarantees: self.guarantees,
+            vports: self.vports,
+            before: Vec::new(),
+            plan: Plan::default(),
+            changes: Changes::default(),
+            tags: self.tags,
+            least_ttl: self.least_ttl,
+            is_cleared: false,
+            mark: self.mark,
+            outer: self.outer.clone(),
+        };
+        for action in actions {
+            if matches!(action.kind(), ActionKind::Ct | ActionKind::Meter | ActionKind::Recirc | ActionKind::Sample) {
+                return Err(refuse(action.kind(), "the device only changes and sends the copies of clone()"));
+            }
+            copy.take(action)?;
+        }
+        let copy = copy.finish();
+        if copy.leads() {
+            self.plan.behind.push(copy);
+        }
+        Ok(())
+    }
+
     /// A rule that samples does nothing else with copies.
     fn sample(&mut self, probability: u32, actions: &[Action]) -> Result<(), Refusal> {
         let refuse = |reason| Err(refuse(ActionKind::Sample, reason));
@@ -378,11 +405,6 @@ impl Planner<'_> {
         self.begin_behind();
     }
 
-    fn changes_packets(&self) -> bool {
-        let is_now = self.plan.changes_packets() || !self.changes.is_empty();
-        is_now || self.before.iter().any(Plan::changes_packets)
-    }
-
     fn has_sent(&self) -> bool {
         self.plan.is_sent() || self.before.iter().any(Plan::is_sent)
     }
@@ -400,7 +422,7 @@ impl Planner<'_> {
         if self.plan.jump.is_some() {
             // A packet that misses there goes to its representor, and must be there as it came in.
             let changes = std::mem::take(&mut self.changes);
-            self.plan.put_off = (!changes.is_empty()).then(|| Arc::new(changes));
+            self.plan.deferred = (!changes.is_empty()).then(|| Arc::new(changes));
             if self.is_cleared {
                 self.changes.modifications.push(&tracking::clear());
             }
@@ -415,6 +437,27 @@ impl Planner<'_> {
         let tracking = self.before.first().and_then(|plan| plan.tracking);
         let first = self.before.into_iter().rev().fold(None, lead_on);
         first.unwrap_or_else(|| Plan { tracking, ..Plan::default() })
+    }
+}
+
+/// Says why an action is none of those that the device does.
+fn why_not(action: ActionKind) -> &'static str {
+    match action {
+        ActionKind::AddMpls | ActionKind::PopMpls | ActionKind::PushMpls => {
+            "libmlx5 44 adds and removes headers at the front of a frame only"
+        }
+        ActionKind::CheckPktLen => "the device does not compare the length of a packet",
+        ActionKind::Hash => "the device does not hand its hash to later flows",
+        ActionKind::LbOutput => "the members of the bond are known to ovs-vswitchd alone",
+        ActionKind::PopEth | ActionKind::PopNsh | ActionKind::PushEth | ActionKind::PushNsh => {
+            "the switch sees packets with an Ethernet header only"
+        }
+        ActionKind::Psample => "sampling groups are the kernel's, which does not see these packets",
+        ActionKind::TnlPop => "tunnel headers are removed by flows of a tunnel port",
+        ActionKind::TnlPush => "tunnel headers are added by set(tunnel()) and output to a tunnel port",
+        ActionKind::Trunc => "the device does not shorten packets",
+        ActionKind::Userspace => "a process sees only packets that match no flow, at the representor of their port",
+        _ => "this backend cannot do it",
     }
 }
 

@@ -1,4 +1,4 @@
-//! Changes of a packet that are put off until it is sent on, since it may miss before, and must be there as it came in.
+//! Changes of a packet that are deferred until it is sent on, since it may miss before, and must be there as it came in.
 //!
 //! Flows of a later chain match what the packet would be after the changes, as OVS extracts its key anew, while the device sees it as
 //! before. So each list of changes has tables of its own, whose rules look for what the packet was ([`Changes::before`]).
@@ -41,10 +41,27 @@ const TAGS: [[Field; 5]; TAGS_SEEN] = [
     [Field::CvlanPresent, Field::CvlanTpid, Field::CvlanCfi, Field::CvlanPcp, Field::CvlanVid],
 ];
 
+/// By which a connection is known.
+const ADDRESSES_AND_PORTS: [Field; 8] = [
+    Field::Ipv4Src,
+    Field::Ipv4Dst,
+    Field::Ipv6Src,
+    Field::Ipv6Dst,
+    Field::TcpSrc,
+    Field::TcpDst,
+    Field::UdpSrc,
+    Field::UdpDst,
+];
+
 impl Changes {
     /// Returns whether nothing is changed.
     pub(super) fn is_empty(&self) -> bool {
         self.pops == 0 && self.pushes.is_empty() && self.modifications.is_empty()
+    }
+
+    /// Returns whether addresses or ports are rewritten, by which a connection is known.
+    pub(super) fn readdress(&self) -> bool {
+        self.set.iter().any(|(field, ..)| ADDRESSES_AND_PORTS.contains(field))
     }
 
     /// Rewrites fields of a packet of which `guarantees` are known.

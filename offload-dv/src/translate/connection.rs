@@ -90,11 +90,16 @@ pub fn is_translated(connection: &Connection) -> bool {
     connection.status & (status::SRC_NAT | status::DST_NAT) != 0
 }
 
-/// Makes the rule of a direction. It writes what later flows match; with `translation`, under which the change is known, it translates
-/// the packet, if no earlier rule has.
-pub fn rule(connection: &Connection, way: Way, translation: Option<u32>) -> Result<ConnectionRule, Refusal> {
+/// Makes the rule of a direction, whose packets are as they are or inside a tunnel. It writes what later flows match; with `translation`,
+/// under which the change is known, it translates the packet, if no earlier rule has.
+pub fn rule(
+    connection: &Connection,
+    way: Way,
+    is_inside: bool,
+    translation: Option<u32>,
+) -> Result<ConnectionRule, Refusal> {
     let (own, other) = directions(connection, way);
-    let (mut mask, mut value) = matched(own);
+    let (mut mask, mut value) = matched(own, is_inside);
     let mut modifications = Modifications::default();
     let mut bits = state::TRACKED | state::ESTABLISHED | if way == Way::Reply { state::REPLY } else { 0 };
     if let Some(id) = translation {
@@ -172,9 +177,11 @@ fn inverse(of: &Direction) -> Direction {
     }
 }
 
-fn matched(direction: &Direction) -> (MatchParameter, MatchParameter) {
+fn matched(direction: &Direction, is_inside: bool) -> (MatchParameter, MatchParameter) {
     let (mut mask, mut value) = (MatchParameter::default(), MatchParameter::default());
     let mut put = |place: Place, bits: u128, found: u128| {
+        // All of these are found there, too.
+        let place = place.inside().filter(|_| is_inside).unwrap_or(place);
         place.put(&mut mask, bits);
         place.put(&mut value, found);
     };

@@ -123,8 +123,7 @@ impl Consumer<'_> {
     fn connection(&mut self, vports: &dyn Vports) -> Result<(), Refusal> {
         for (field, bits) in tracking::MATCHED {
             let Some(wanted) = self.rest.take(field) else { continue };
-            let (chain, entrance) = (self.chain, self.guarantees.entrance);
-            if let Some((value, mask)) = tracking::matched(field, wanted, chain, entrance, vports)? {
+            if let Some((value, mask)) = tracking::matched(field, wanted, self.chain, vports)? {
                 self.bits().put(bits.place(), mask, value);
             }
         }

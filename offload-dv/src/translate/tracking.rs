@@ -11,7 +11,6 @@ use sluice_flow::refusal::Refusal;
 
 use super::guarantees::Guarantees;
 use super::registers::{Bits, CT_LABEL, CT_MARK, CT_STATE, CT_ZONE};
-use super::tunnel::Entrance;
 use super::vports::Vports;
 
 const ETH_P_IP: u16 = 0x0800;
@@ -28,13 +27,13 @@ pub struct Tracking {
     pub zone: u16,
     /// Whether addresses are translated as those of the connection are.
     pub translates: bool,
+    /// Whether the addresses and ports are those inside a tunnel, whose headers are still in front. They cannot be rewritten there, so
+    /// that packets of translated connections go to their representor if `translates` is set.
+    pub is_inside: bool,
 }
 
 /// Translates the action, or says what of it only software does.
 pub(super) fn translate(ct: &Conntrack, guarantees: &Guarantees, vports: &dyn Vports) -> Result<Tracking, Refusal> {
-    if guarantees.entrance.is_some() {
-        return refuse("connections inside tunnels are not looked up yet");
-    }
     if !vports.has_connections() {
         return refuse("there is no source of connections: `connections` in [dv] names one");
     }
@@ -53,7 +52,7 @@ pub(super) fn translate(ct: &Conntrack, guarantees: &Guarantees, vports: &dyn Vp
     if let Some((_, reason)) = in_software.into_iter().find(|(is_wanted, _)| *is_wanted) {
         return refuse(reason);
     }
-    Ok(Tracking { zone: ct.zone, translates: ct.nat.is_some() })
+    Ok(Tracking { zone: ct.zone, translates: ct.nat.is_some(), is_inside: guarantees.entrance.is_some() })
 }
 
 /// Modify actions that leave nothing of what was found (`ct_clear`).
@@ -71,15 +70,13 @@ pub(super) fn matched(
     field: Field,
     (value, mask): (u128, u128),
     chain: ChainId,
-    entrance: Option<Entrance>,
     vports: &dyn Vports,
 ) -> Result<Option<(u128, u128)>, Refusal> {
     let refuse = |reason: &'static str| Err(Refusal::Field { field, reason: reason.into() });
     let wanted = value & mask;
-    if entrance.is_some() || chain == FIRST || !vports.has_connections() {
+    if chain == FIRST || !vports.has_connections() {
         return match wanted {
             0 => Ok(None),
-            _ if entrance.is_some() => refuse("connections inside tunnels are not looked up yet"),
             _ if chain == FIRST => refuse("no packet is tracked before the first ct()"),
             _ => refuse("there is no source of connections: `connections` in [dv] names one"),
         };

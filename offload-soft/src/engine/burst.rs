@@ -3,11 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use sluice_flow::key::Key;
-use sluice_flow::port::PortNumber;
 
 use super::drops::Loss;
 use super::packet::Packet;
-use super::traversal::Traversal;
+use super::traversal::{Origin, Traversal};
 use crate::packet::{Layout, Metadata, parse_into};
 use crate::ports::PortState;
 use crate::translate::{Program, Step};
@@ -44,14 +43,17 @@ impl Traversal<'_> {
         port.count_rx_burst(count, frames.iter().take(count).map(|frame| frame.len()).sum());
         self.root.rules.view(self.pin).lookup_batch(&keys[..count], &mut found[..count]);
         if !self.mirrors.is_empty() {
-            let known = frames.iter().zip(&*keys).zip(&*layouts).filter(|(_, layout)| !layout.is_malformed);
-            known.for_each(|((frame, key), _)| self.mirror(key, frame, true));
+            let known = frames.iter().zip(&*keys).zip(&*layouts).zip(&*found);
+            for (((frame, key), _), rule) in known.filter(|((_, layout), _)| !layout.is_malformed) {
+                self.mirror(key, frame, true, Origin { in_port: number, rule: *rule });
+            }
         }
         let slots = found.map(|index| index.and_then(|index| self.rules.slot(index)));
         // Read for all, so that they are fetched at the same time.
         std::hint::black_box(slots.iter().flatten().fold(0, |sum, slot| sum ^ slot.flow_id().slot));
         let mut hits = 0;
-        for (((frame, key), layout), slot) in frames.iter().zip(&*keys).zip(&*layouts).zip(slots) {
+        let known = frames.iter().zip(&*keys).zip(&*layouts);
+        for ((((frame, key), layout), slot), rule) in known.zip(slots).zip(&*found) {
             if layout.is_malformed {
                 self.lose(Loss::Malformed);
                 continue;
@@ -63,16 +65,17 @@ impl Traversal<'_> {
             hits += 1;
             self.hit(slot, key, frame.len());
             if let Some(program) = slot.program().as_ref() {
-                self.run_on_frame(program, number, frame, layout);
+                self.run_on_frame(program, Origin { in_port: number, rule: *rule }, frame, layout);
             }
         }
         self.lookup_counts.hits.fetch_add(hits, Ordering::Relaxed);
     }
 
     /// Does what a rule says with a frame that just came in. One that is only sent on is not copied.
-    fn run_on_frame(&mut self, program: &Program, in_port: PortNumber, frame: &[u8], layout: &Layout) {
+    fn run_on_frame(&mut self, program: &Program, origin: Origin, frame: &[u8], layout: &Layout) {
         if !program.only_outputs {
-            let mut packet = Packet::new(frame.to_vec(), in_port, Metadata::default());
+            let mut packet = Packet::new(frame.to_vec(), origin.in_port, Metadata::default());
+            packet.rule = origin.rule;
             packet.layout = *layout;
             self.lookups = 1;
             self.level = 0;
@@ -82,7 +85,7 @@ impl Traversal<'_> {
         for step in &program.steps {
             if let Step::Output(number) = step {
                 match self.ports.get(*number) {
-                    Some(port) if port.tunnel().is_none() => self.leave(port, frame),
+                    Some(port) if port.tunnel().is_none() => self.leave(port, frame, origin),
                     // It is not there, or there is no outer header for it.
                     _ => self.lose(Loss::Output),
                 }

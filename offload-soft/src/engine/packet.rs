@@ -23,6 +23,8 @@ const TAG: usize = 4;
 pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
     pub(crate) in_port: PortNumber,
+    /// The place of the rule that took it last.
+    pub(crate) rule: Option<u32>,
     pub(crate) metadata: Metadata,
     /// Where the headers are, kept up as headers come and go.
     pub(crate) layout: Layout,
@@ -41,6 +43,7 @@ impl Packet {
         Self {
             bytes,
             in_port,
+            rule: None,
             metadata,
             layout,
             cut: 0,

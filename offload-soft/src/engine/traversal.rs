@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sluice_flow::backend::{Sample, Verdict};
+use sluice_flow::backend::{CopiedPacket, Sample, Verdict};
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::id::FlowId;
 use sluice_flow::key::Key;
-use sluice_flow::port::PortNumber;
+use sluice_flow::port::{PortKind, PortNumber};
 use sluice_flow::time::Timestamp;
 use sluice_flow::trace::TraceEvent;
 
@@ -21,7 +21,7 @@ use super::tunnel::{self, Decapsulated, Payload, Push};
 use crate::chains::Chain;
 use crate::conntrack::{self, Conntrack};
 use crate::jumps::MAX_DEPTH;
-use crate::mirrors::MirrorState;
+use crate::mirrors::{MirrorState, Mirrors};
 use crate::packet::{Metadata, parse};
 use crate::ports::{PortState, PortTable};
 use crate::quiescence::Pin;
@@ -47,6 +47,8 @@ pub(crate) struct Traversal<'a> {
     pub(crate) ports: &'a PortTable,
     /// What is copied on its way into chain 0.
     pub(crate) mirrors: &'a [MirrorState],
+    /// Who hands out what goes to a port of kind mirror.
+    pub(crate) outlet: &'a Mirrors,
     pub(crate) conntrack: &'a Conntrack,
     pub(crate) drops: &'a Drops,
     pub(crate) lookup_counts: &'a LookupCounts,
@@ -61,6 +63,20 @@ pub(crate) struct Traversal<'a> {
     /// What waits, and places of what is done.
     pub(crate) deferred: Vec<Option<Deferred>>,
     pub(crate) observer: &'a mut dyn Observer,
+}
+
+/// Where a frame that leaves has come from.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin {
+    pub(super) in_port: PortNumber,
+    /// The place of the rule that took it last.
+    pub(super) rule: Option<u32>,
+}
+
+impl Origin {
+    fn of(packet: &Packet) -> Self {
+        Self { in_port: packet.in_port, rule: packet.rule }
+    }
 }
 
 /// Who is told what becomes of frames.
@@ -157,14 +173,18 @@ impl Traversal<'_> {
         if packet.layout.is_malformed {
             return Err(Missing);
         }
-        if chain.id == ChainId::ROOT {
-            self.mirror(&parsed.key, &packet.bytes, packet.is_ethernet());
-        }
         let view = chain.rules.view(self.pin);
+        // A copy carries the flow that takes the packet, though it is made before anything is done with the packet.
+        let hit = view.lookup(&parsed.key);
+        if chain.id == ChainId::ROOT && !self.mirrors.is_empty() {
+            let origin = Origin { in_port: packet.in_port, rule: hit };
+            self.mirror(&parsed.key, &packet.bytes, packet.is_ethernet(), origin);
+        }
         let found = match &mut self.recorder {
             Some(recorder) => recorder.look_up(chain, &view, &parsed.key, self.rules),
-            None => view.lookup(&parsed.key),
+            None => hit,
         };
+        packet.rule = found;
         let Some(slot) = found.and_then(|index| self.rules.slot(index)) else {
             self.miss(chain);
             return Ok(());
@@ -180,7 +200,7 @@ impl Traversal<'_> {
     }
 
     /// Sends the copies that mirrors take of a packet.
-    pub(super) fn mirror(&mut self, key: &Key, bytes: &[u8], is_ethernet: bool) {
+    pub(super) fn mirror(&mut self, key: &Key, bytes: &[u8], is_ethernet: bool, origin: Origin) {
         for mirror in self.mirrors.iter().filter(|mirror| mirror.takes(key)) {
             match &mut self.recorder {
                 Some(recorder) => recorder.note(TraceEvent::Mirrored(mirror.name.to_string())),
@@ -188,7 +208,7 @@ impl Traversal<'_> {
             }
             for copy in &*mirror.copies {
                 match self.ports.get(*copy) {
-                    Some(port) if is_ethernet => self.leave(port, bytes),
+                    Some(port) if is_ethernet => self.leave(port, bytes, origin),
                     Some(_) => self.lose(Loss::WithoutEthernet),
                     None => self.lose(Loss::Output),
                 }
@@ -245,7 +265,7 @@ impl Traversal<'_> {
         let port = self.ports.get(number)?;
         let Some(tunnel) = port.tunnel() else {
             if packet.is_ethernet() {
-                self.leave(port, bytes);
+                self.leave(port, bytes, Origin::of(packet));
             } else {
                 // Such a port is one of Ethernet frames (`ovs_vport_send` in net/openvswitch/vport.c).
                 self.lose(Loss::WithoutEthernet);
@@ -259,17 +279,32 @@ impl Traversal<'_> {
         if self.is_counted() {
             port.count_tx(bytes.len());
         }
-        self.leave(underlay, &outer);
+        self.leave(underlay, &outer, Origin::of(packet));
         Some(())
     }
 
-    pub(super) fn leave(&mut self, port: &PortState, frame: &[u8]) {
+    pub(super) fn leave(&mut self, port: &PortState, frame: &[u8], origin: Origin) {
         let number = port.port.number;
-        match &mut self.recorder {
-            Some(recorder) => recorder.note(TraceEvent::Sent { port: number, frame: frame.to_vec() }),
-            None => port.count_tx(frame.len()),
+        if self.is_counted() {
+            port.count_tx(frame.len());
+            if port.port.kind == PortKind::Mirror {
+                self.hand_out(number, frame, origin);
+            }
+        }
+        // What the agent itself picks up leaves through no port.
+        if number.is_tap() {
+            return;
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(TraceEvent::Sent { port: number, frame: frame.to_vec() });
         }
         self.observer.sent(number, frame);
+    }
+
+    fn hand_out(&self, to: PortNumber, frame: &[u8], Origin { in_port, rule }: Origin) {
+        let slot = rule.and_then(|index| self.rules.slot(index));
+        let ufid = slot.and_then(Slot::flow).map(|flow| flow.ufid);
+        self.outlet.hand_out(&CopiedPacket { to, in_port, ufid, frame });
     }
 
     /// Puts outer headers on; what is behind in the list is done to the outer packet, as in OVS (`push_tnl_action` in

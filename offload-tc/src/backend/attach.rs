@@ -30,6 +30,13 @@ impl Core {
                 control = self.sockets.control.lock();
                 is_made
             }
+            PortKind::Mirror if port.number.is_tap() => {
+                self.ports.ensure_tap(&mut control, port)?;
+                drop(control);
+                self.poll_monitor(&mut monitor)?;
+                control = self.sockets.control.lock();
+                true
+            }
             _ => false,
         };
         let Some(known) = monitor.links().named(&port.name) else {
@@ -64,10 +71,21 @@ impl Core {
             // A queueing discipline that is not ours, or that somebody uses, stays.
             let _ = self.ports.remove_qdisc(&mut control, *ifindex, *qdisc)?;
         }
-        if attached.is_made {
+        if attached.is_made && number.is_tap() {
+            self.ports.remove_tap(&mut control, &attached.port.name)?;
+        } else if attached.is_made {
             self.ports.remove_tunnel(&mut control, &attached.port)?;
         }
         Ok(())
+    }
+
+    /// Removes the taps that an earlier run made and this one has no use for.
+    pub(super) fn remove_taps_left(&self) -> Result<(), Refusal> {
+        let mut monitor = self.sockets.monitor.lock();
+        self.poll_monitor(&mut monitor)?;
+        let mut control = self.sockets.control.lock();
+        let left = self.ports.taps_left(monitor.links());
+        left.iter().try_for_each(|name| self.ports.remove_tap(&mut control, name))
     }
 
     /// Returns everything that was made here, after all rules are gone. Names what is left, and why.

@@ -51,7 +51,7 @@ impl Core {
         let is_made = match &port.kind {
             // Whoever removed the device may be about to recreate it, so none is made here.
             PortKind::Tunnel(tunnel) => self.ports.recognize_tunnel(known, port, tunnel),
-            _ => Ok(false),
+            _ => Ok(port.number.is_tap()),
         };
         let brought =
             is_made.and_then(|is_made| Ok((is_made, self.ports.prepare_device(&mut control, links, known, port)?)));

@@ -2,7 +2,7 @@
 
 use sluice_flow::backend::{
     Adopter, Adoption, Auditor, Claims, Handle, Holding, InstalledRule, MeterCounters, MeterFault, Meters,
-    MirrorCounters, MirrorFault, Mirrors, ToInspect,
+    MirrorCounters, MirrorFault, Mirrors, Outlet, ToInspect,
 };
 use sluice_flow::cause::Cause;
 use sluice_flow::id::FlowId;
@@ -48,11 +48,18 @@ impl Mirrors for Classifier {
     fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
         self.core.mirrors.check(None, &self.core.ports.load(), mends)
     }
+
+    fn outlet(&self) -> Outlet<'_> {
+        Outlet::NetworkDevices
+    }
 }
 
 impl Adopter for Classifier {
     fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
-        self.core.adopt(claims)
+        let adoption = self.core.adopt(claims)?;
+        // After the rules that sent to them.
+        self.core.remove_taps_left()?;
+        Ok(adoption)
     }
 
     fn holdings(&self) -> Result<Vec<Holding>, Refusal> {

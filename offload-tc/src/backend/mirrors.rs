@@ -1,14 +1,17 @@
 //! Mirrors: rules in front of all rules of flows. They outlive the agent as those do.
 //!
 //! The note on a mirror's rule has a number that is made of the mirror's name, so that the next run finds the rule again.
-//! Only one rule of a tc priority takes a packet, so each mirror of a hook has its own priority.
+//! A mirror has a rule for each of its matches. Only one rule of a tc priority takes a packet, so each mirror of a hook has its own priority
+//! for each protocol: the rules of a mirror that share a protocol share the priority, and a packet is copied once.
 
 use std::collections::{BTreeMap, HashSet};
 
 use crate::config::OffloadPolicy;
 use parking_lot::Mutex;
-use sluice_flow::backend::{MirrorCounters, MirrorFault};
+use sluice_flow::backend::{MirrorCounters, MirrorFault, Placement};
+use sluice_flow::key::Match;
 use sluice_flow::mirror::Mirror;
+use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 
 use super::counted::Counted;
@@ -28,8 +31,8 @@ use crate::wire::flower::{Flower, flag};
 
 type Result<T, E = Refusal> = std::result::Result<T, E>;
 
-/// The handle of every mirror's rule, which is alone at its priority.
-const HANDLE: u32 = 1;
+/// The handle of the rule of a mirror's first match; the others follow.
+const FIRST_HANDLE: u32 = 1;
 
 /// The mirrors of an agent. Changes are made one at a time; neither packets nor flows wait for them.
 pub(super) struct Mirrors {
@@ -40,18 +43,30 @@ pub(super) struct Mirrors {
 
 struct Kernel {
     installer: Installer,
-    mirrors: BTreeMap<String, Known>,
+    parts: BTreeMap<PartName, Known>,
 }
 
-/// A wanted mirror.
+/// A match of a mirror: the mirror's name, and the place of the match.
+type PartName = (String, u32);
+
+/// A wanted match of a mirror.
 #[derive(Clone)]
 struct Known {
-    mirror: Mirror,
+    part: Part,
     number: u32,
     /// The name of its rule, which may be gone; `None` if it was never installed.
     rule: Option<FilterId>,
     /// What its earlier rules counted.
     carried: Counted,
+}
+
+/// One match of a mirror, and where copies go.
+#[derive(Clone)]
+struct Part {
+    place: u32,
+    port: PortNumber,
+    matching: Match,
+    copies: Vec<PortNumber>,
 }
 
 /// How the installed rule compares with the wanted one.
@@ -65,7 +80,7 @@ enum Found {
 
 impl Mirrors {
     pub(super) fn open(agent: AgentId, policy: OffloadPolicy) -> Result<Self, SocketError> {
-        let kernel = Kernel { installer: Installer::open(policy)?, mirrors: BTreeMap::new() };
+        let kernel = Kernel { installer: Installer::open(policy)?, parts: BTreeMap::new() };
         Ok(Self { agent, policy, kernel: Mutex::new(kernel) })
     }
 
@@ -74,27 +89,51 @@ impl Mirrors {
         self.kernel.lock().installer.port()
     }
 
-    /// Makes a mirror, or changes it. If the device of its port or of a copy is absent, it is installed once that comes.
+    /// Makes a mirror, or changes it. If the device of its port or of a copy is absent, it is installed once that comes. After a refusal it
+    /// is as it was before.
     pub(super) fn set(&self, mirror: &Mirror, ports: &PortTable) -> Result<()> {
         let mut kernel = self.kernel.lock();
-        let before = kernel.mirrors.get(&mirror.name).cloned();
+        let before = kernel.parts_of(&mirror.name);
+        for (place, matching) in (0..).zip(&mirror.matches) {
+            let (port, copies) = (mirror.port(), mirror.copies.clone());
+            let part = Part { place, port, matching: *matching, copies };
+            if let Err(refusal) = self.set_part(&mut kernel, &mirror.name, part, ports) {
+                for place in 0..=place {
+                    let name = (mirror.name.clone(), place);
+                    // The refusal says why; the mirror is as it was as far as the kernel takes that.
+                    let _ = match before.iter().find(|(known, _)| *known == name) {
+                        Some((_, known)) => self.set_part(&mut kernel, &mirror.name, known.part.clone(), ports),
+                        None => kernel.remove_part(&name),
+                    };
+                }
+                return Err(refusal);
+            }
+        }
+        let is_gone = |name: &PartName| usize::try_from(name.1).is_ok_and(|place| place >= mirror.matches.len());
+        let gone = before.into_iter().filter(|(name, _)| is_gone(name));
+        gone.into_iter().try_for_each(|(name, _)| kernel.remove_part(&name))
+    }
+
+    fn set_part(&self, kernel: &mut Kernel, mirror: &str, part: Part, ports: &PortTable) -> Result<()> {
+        let name = (mirror.to_owned(), part.place);
+        let before = kernel.parts.get(&name).cloned();
         let carried = Counted::default();
-        let new = || Known { mirror: mirror.clone(), number: kernel.number(&mirror.name), rule: None, carried };
+        let new = || Known { part: part.clone(), number: kernel.number(&name), rule: None, carried };
         let mut known = before.clone().unwrap_or_else(new);
-        known.mirror = mirror.clone();
-        if mirror.copies.iter().chain([&mirror.port()]).any(|port| ports.is_absent(*port)) {
+        known.part = part;
+        if known.part.copies.iter().chain([&known.part.port]).any(|port| ports.is_absent(*port)) {
             if let Some(old) = known.rule.take() {
                 known.carried = known.carried.plus(kernel.delete(old)?.unwrap_or_default());
             }
-            kernel.mirrors.insert(mirror.name.clone(), known);
+            kernel.parts.insert(name, known);
             return Ok(());
         }
-        let done = self.put(&mut kernel, &mut known, ports);
+        let done = self.put(kernel, &name, &mut known, ports);
         if let (Err(_), Some(before)) = (&done, before) {
-            known.mirror = before.mirror;
+            known.part = before.part;
         }
         if known.rule.is_some() {
-            kernel.mirrors.insert(mirror.name.clone(), known);
+            kernel.parts.insert(name, known);
         }
         done
     }
@@ -102,32 +141,40 @@ impl Mirrors {
     /// Removes a mirror.
     pub(super) fn remove(&self, name: &str) -> Result<()> {
         let mut kernel = self.kernel.lock();
-        let no_mirror = || Refusal::Device { reason: format!("there is no mirror {name}").into() };
-        let rule = kernel.mirrors.get(name).ok_or_else(no_mirror)?.rule;
-        if let Some(id) = rule {
-            kernel.delete(id)?;
+        let parts = kernel.parts_of(name);
+        if parts.is_empty() {
+            return Err(Refusal::Device { reason: format!("there is no mirror {name}").into() });
         }
-        kernel.mirrors.remove(name);
-        Ok(())
+        parts.iter().try_for_each(|(name, _)| kernel.remove_part(name))
     }
 
     /// What a mirror copied.
     pub(super) fn counters(&self, name: &str) -> Option<MirrorCounters> {
         let mut kernel = self.kernel.lock();
-        let Known { rule, carried, .. } = kernel.mirrors.get(name)?.clone();
-        let id = rule?;
-        let report = kernel.report(id).ok()??;
-        let all = carried.plus(Counted::reported(&report, &id)).total();
-        Some(MirrorCounters { packets: all.packets, bytes: all.bytes, placement: placement::of_flags(report.flags) })
+        let mut sum: Option<MirrorCounters> = None;
+        for (_, Known { rule, carried, .. }) in kernel.parts_of(name) {
+            let Some(id) = rule else { continue };
+            let Some(report) = kernel.report(id).ok().flatten() else { continue };
+            let all = carried.plus(Counted::reported(&report, &id)).total();
+            let placement = placement::of_flags(report.flags);
+            let before = sum.unwrap_or(MirrorCounters { packets: 0, bytes: 0, placement });
+            sum = Some(MirrorCounters {
+                packets: before.packets + all.packets,
+                bytes: before.bytes + all.bytes,
+                // Of rules in several places it cannot be said where the mirror is.
+                placement: if before.placement == placement { placement } else { Placement::Unknown },
+            });
+        }
+        sum
     }
 
     /// Compares mirrors with the kernel, those of one hook or all, and restores them if asked.
     pub(super) fn check(&self, hook: Option<Hook>, ports: &PortTable, mends: bool) -> Result<Vec<MirrorFault>> {
         let mut kernel = self.kernel.lock();
-        let names: Vec<_> = kernel.mirrors.keys().cloned().collect();
+        let names: Vec<_> = kernel.parts.keys().cloned().collect();
         let mut faults = Vec::new();
         for name in names {
-            let Some(mut known) = kernel.mirrors.get(&name).cloned() else { continue };
+            let Some(mut known) = kernel.parts.get(&name).cloned() else { continue };
             // Without its port a mirror has no place where it could be missing.
             let Ok(wanted) = self.wanted(&known, ports) else { continue };
             if hook.is_some_and(|hook| hook != wanted.id.hook) {
@@ -138,9 +185,9 @@ impl Mirrors {
                 Found::OtherActions | Found::OtherMatch => true,
                 Found::Missing => false,
             };
-            let mended = mends.then(|| self.put(&mut kernel, &mut known, ports));
-            kernel.mirrors.insert(name.clone(), known);
-            faults.push(MirrorFault { name, is_there, mended });
+            let mended = mends.then(|| self.put(&mut kernel, &name, &mut known, ports));
+            kernel.parts.insert(name.clone(), known);
+            faults.push(MirrorFault { name: name.0, is_there, mended });
         }
         Ok(faults)
     }
@@ -148,24 +195,24 @@ impl Mirrors {
     /// Deletes the rules of mirrors at a hook whose port goes; the mirrors stay.
     pub(super) fn park(&self, hook: Hook) {
         let mut kernel = self.kernel.lock();
-        let names: Vec<_> = kernel.mirrors.keys().cloned().collect();
+        let names: Vec<_> = kernel.parts.keys().cloned().collect();
         for name in names {
-            let Some(mut known) = kernel.mirrors.get(&name).cloned() else { continue };
+            let Some(mut known) = kernel.parts.get(&name).cloned() else { continue };
             let Some(id) = known.rule.filter(|id| id.hook == hook) else { continue };
             let by_rule = kernel.delete(id).ok().flatten().unwrap_or_default();
             (known.rule, known.carried) = (None, known.carried.plus(by_rule));
-            kernel.mirrors.insert(name, known);
+            kernel.parts.insert(name, known);
         }
     }
 
     /// The names of the mirrors' rules.
     pub(super) fn rules(&self) -> HashSet<FilterId> {
-        self.kernel.lock().mirrors.values().filter_map(|known| known.rule).collect()
+        self.kernel.lock().parts.values().filter_map(|known| known.rule).collect()
     }
 
     /// Forgets all mirrors.
     pub(super) fn forget(&self) {
-        self.kernel.lock().mirrors.clear();
+        self.kernel.lock().parts.clear();
     }
 
     /// Whether a note is a mirror's of this agent.
@@ -175,22 +222,23 @@ impl Mirrors {
 
     /// The rule of a mirror, at the first priority.
     fn wanted(&self, known: &Known, ports: &PortTable) -> Result<Filter> {
-        let Known { mirror: Mirror { matching, copies, .. }, number, .. } = known;
+        let Known { part: Part { place, matching, copies, .. }, number, .. } = known;
         let note = MirrorNote { agent: self.agent, number: *number };
         let rule = translate::mirror(&translate::Mirror { matching: *matching, copies: copies.clone(), note }, ports)?;
         let priority = Priorities::of_mirror(0)?;
-        let id = FilterId { hook: rule.hook, chain: rule.chain, priority, protocol: rule.protocol, handle: HANDLE };
+        let handle = FIRST_HANDLE + place;
+        let id = FilterId { hook: rule.hook, chain: rule.chain, priority, protocol: rule.protocol, handle };
         let flags = rule.flower.flags | install::flags(self.policy);
         Ok(Filter { id, flower: Flower { flags, ..rule.flower } })
     }
 
     /// Installs the rule of a mirror as it is wanted. A refusal leaves the old one.
-    fn put(&self, kernel: &mut Kernel, known: &mut Known, ports: &PortTable) -> Result<()> {
+    fn put(&self, kernel: &mut Kernel, name: &PartName, known: &mut Known, ports: &PortTable) -> Result<()> {
         let mut wanted = self.wanted(known, ports)?;
         let hook = wanted.id.hook;
         let refine = |refusal| failure::refine(refusal, hook, ports);
         let own = known.rule.filter(|id| is_same_place(*id, wanted.id));
-        let there = own.or_else(|| kernel.left(&wanted));
+        let there = own.or_else(|| kernel.left(&name.0, &wanted));
         let before = [known.rule, there];
         let found = kernel.look(there, &wanted, ports)?;
         let id = match (there, found) {
@@ -204,8 +252,8 @@ impl Mirrors {
                 id
             }
             // The kernel does not replace a rule by one with another mask: the new one is added beside it first.
-            (_, Found::OtherMatch) => kernel.add(wanted, None).map_err(refine)?,
-            (free, _) => kernel.add(wanted, free).map_err(refine)?,
+            (_, Found::OtherMatch) => kernel.add(&name.0, wanted, None).map_err(refine)?,
+            (free, _) => kernel.add(&name.0, wanted, free).map_err(refine)?,
         };
         known.rule = Some(id);
         for old in before.into_iter().flatten().filter(|old| *old != id) {
@@ -217,19 +265,34 @@ impl Mirrors {
 }
 
 impl Kernel {
-    /// The number of a new mirror: a hash of its name, or the next free number.
-    fn number(&self, name: &str) -> u32 {
-        let is_free = |number: &u32| self.mirrors.values().all(|known| known.number != *number);
-        let first = hash(name);
+    /// The matches of a mirror.
+    fn parts_of(&self, mirror: &str) -> Vec<(PartName, Known)> {
+        let parts = self.parts.iter().filter(|((name, _), _)| name == mirror);
+        parts.map(|(name, known)| (name.clone(), known.clone())).collect()
+    }
+
+    /// Deletes the rule of a match, and forgets the match.
+    fn remove_part(&mut self, name: &PartName) -> Result<()> {
+        if let Some(id) = self.parts.get(name).and_then(|known| known.rule) {
+            self.delete(id)?;
+        }
+        self.parts.remove(name);
+        Ok(())
+    }
+
+    /// The number of a new match: a hash of its name, or the next free number.
+    fn number(&self, (mirror, place): &PartName) -> u32 {
+        let is_free = |number: &u32| self.parts.values().all(|known| known.number != *number);
+        let first = if *place == 0 { hash(mirror) } else { hash(&format!("{mirror}#{place}")) };
         (0..).map(|step| first.wrapping_add(step)).find(is_free).unwrap_or(first)
     }
 
-    /// Adds a rule at the first priority of its hook that no mirror has, except for one that is free again. Returns its
+    /// Adds a rule of a mirror at the first priority of its hook that no other mirror has, except for one that is free again. Returns its
     /// name.
-    fn add(&mut self, mut rule: Filter, free: Option<FilterId>) -> Result<FilterId> {
+    fn add(&mut self, mirror: &str, mut rule: Filter, free: Option<FilterId>) -> Result<FilterId> {
         for place in 0.. {
             rule.id.priority = Priorities::of_mirror(place)?;
-            if free != Some(rule.id) && self.is_taken(rule.id) {
+            if free != Some(rule.id) && self.is_taken(mirror, rule.id) {
                 continue;
             }
             match self.installer.submit_one(Request::Add(rule.clone())) {
@@ -242,10 +305,13 @@ impl Kernel {
         Err(failure::duplicate())
     }
 
-    /// Whether another mirror is at this place.
-    fn is_taken(&self, id: FilterId) -> bool {
-        let rules = self.mirrors.values().filter_map(|known| known.rule);
-        rules.into_iter().any(|rule| (rule.hook, rule.chain, rule.priority) == (id.hook, id.chain, id.priority))
+    /// Whether a rule of a mirror cannot be at this place because of another one of ours.
+    fn is_taken(&self, mirror: &str, id: FilterId) -> bool {
+        let is_beside = |rule: FilterId| (rule.protocol, true) == (id.protocol, rule.handle != id.handle);
+        let rules = self.parts.iter().filter_map(|((of, _), known)| Some((of, known.rule?)));
+        let mut there =
+            rules.filter(|(_, rule)| (rule.hook, rule.chain, rule.priority) == (id.hook, id.chain, id.priority));
+        there.any(|(of, rule)| of != mirror || !is_beside(rule))
     }
 
     /// Whether somebody has a rule at a priority, of whatever protocol.
@@ -254,12 +320,12 @@ impl Kernel {
         !matches!(self.installer.find(FilterId { protocol: ANY, ..id }), Ok(None))
     }
 
-    /// The rule that an earlier run left for this mirror.
-    fn left(&mut self, wanted: &Filter) -> Option<FilterId> {
+    /// The rule that an earlier run left for this match of a mirror.
+    fn left(&mut self, mirror: &str, wanted: &Filter) -> Option<FilterId> {
         for place in 0.. {
             let Ok(priority) = Priorities::of_mirror(place) else { break };
             let id = FilterId { priority, ..wanted.id };
-            if self.is_taken(id) {
+            if self.is_taken(mirror, id) {
                 continue;
             }
             // A rule that cannot be read is somebody else's.

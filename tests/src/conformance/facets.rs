@@ -112,8 +112,10 @@ pub fn limits_of_connections_are_what_they_were_set_to(subject: &Subject<'_>) {
         let limits = connections.zone_limits(&[5]).expect("limits").zones;
         assert_eq!(limits, [ZoneLimit { zone: 5, limit: 3, count: 0 }]);
         assert_eq!(connections.connection_buckets().map(|buckets| buckets.iter().sum::<usize>()), Ok(0));
+        assert_eq!(connections.connection_count(), Ok(0));
         assert_eq!(connections.flush_connections(&Selection::default()), Ok(0));
-        connections.visit_connections(None, &mut |connection| panic!("there is none: {connection:?}"));
+        let shown = connections.visit_connections(None, &mut |connection| panic!("there is none: {connection:?}"));
+        assert_eq!(shown, Ok(()));
     }
     connections.remove_zone_limit(Some(5)).expect("it is removed");
     connections.remove_timeout_policy("short").expect("it is removed");

@@ -9,7 +9,7 @@ use sluice_flow::backend::{
     Adopter, Adoption, Auditor, Capabilities, Capacity, ChainChange, ChainCompletion, ChainOperation, Change, Claims,
     Completion, Connections, CountedApart, CounterReader, EventStream, Facet, Handle, Holding, Injector, InstallQueue,
     InstalledRule, LooksAt, LookupCounters, LostRule, MeterCounters, MeterFault, Meters, MirrorCounters, MirrorFault,
-    Mirrors, Operation, Outcome, Placement, PortCounters, Room, ToInspect, Verdict,
+    Mirrors, Operation, Outcome, Outlet, Placement, PortCounters, Room, ToInspect, Verdict,
 };
 use sluice_flow::connection::{Connection, Selection, ZoneLimits};
 use sluice_flow::counters::{Reading, Sampled};
@@ -402,6 +402,10 @@ impl Mirrors for Broken {
     fn check_mirrors(&self, mends: bool) -> Result<Vec<MirrorFault>, Refusal> {
         Facet::Mirrors.require(self.inner.mirrors())?.check_mirrors(mends)
     }
+
+    fn outlet(&self) -> Outlet<'_> {
+        self.inner.mirrors().map_or(Outlet::Ports, Mirrors::outlet)
+    }
 }
 
 impl Broken {
@@ -419,8 +423,12 @@ impl Connections for Broken {
         self.tracked()?.remove_timeout_policy(name)
     }
 
-    fn visit_connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) {
-        self.tracked().unwrap().visit_connections(zone, visit);
+    fn visit_connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) -> Result<(), Refusal> {
+        self.tracked()?.visit_connections(zone, visit)
+    }
+
+    fn add_connection(&self, connection: &Connection) -> Result<(), Refusal> {
+        self.tracked()?.add_connection(connection)
     }
 
     fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal> {
@@ -429,6 +437,10 @@ impl Connections for Broken {
 
     fn connection_buckets(&self) -> Result<Vec<usize>, Refusal> {
         self.tracked()?.connection_buckets()
+    }
+
+    fn connection_count(&self) -> Result<usize, Refusal> {
+        self.tracked()?.connection_count()
     }
 
     fn connection_limit(&self) -> Result<u32, Refusal> {
@@ -491,6 +503,10 @@ impl Capacity for Broken {
     fn room(&self) -> Room {
         let room = self.inner.capacity().map(Capacity::room).unwrap_or_default();
         if self.is(Breach::HasAlwaysRoom) { Room { free: 1, ..room } } else { room }
+    }
+
+    fn limit(&self) -> Option<usize> {
+        self.inner.capacity().and_then(Capacity::limit)
     }
 }
 

@@ -33,6 +33,13 @@ fn copies() -> Vec<Case> {
         four("1,push_vlan(vid=7,pcp=0),3,pop_vlan,4"),
         four("1,1"),
         four("1,3,1,set(ipv4(ttl=9)),1"),
+        // What is done to a clone is not done to the packet.
+        four("clone(1),3"),
+        four("clone(set(eth(dst=02:66:77:88:99:aa)),1),3"),
+        four("set(ipv4(ttl=9)),clone(set(eth(dst=02:66:77:88:99:aa)),push_vlan(vid=5,pcp=0),1,3),set(ipv4(tos=4)),4"),
+        four("1,clone(ct_clear,set(ipv4(dst=10.9.9.9)),3,clone(set(ipv4(dst=10.8.8.8)),4),2)"),
+        four("clone(set(ipv4(dst=10.9.9.9))),1"),
+        case(TAGGED, "clone(pop_vlan,1),3", [tagged()]),
         case(TAGGED, "1,pop_vlan,3", [tagged(), Packet::v4(UDP)]),
         case(TAGGED, "1,pop_vlan,set(ipv4(dst=10.9.9.9)),3,push_vlan(vid=5,pcp=2),4", [tagged()]),
         case("eth(),eth_type(0x0800),ipv4(proto=6,frag=no)", "3,set(tcp(dst=80)),4", [Packet::v4(TCP)]),
@@ -57,9 +64,9 @@ fn all_rules_of_a_flow_are_explained() {
     let (_, actions) = text.split_once("; actions ").unwrap();
     assert_eq!(
         actions,
-        "count, to vport 65535 and a rule behind; \
-         behind: modify_header(0x1001000002112233 0x1002001000004455), to vport 1 and a rule behind; \
-         behind: push_vlan(0x8100 0x0005), to vport 2 and vport 65535"
+        "count, to vport 65535 and a later rule; \
+         then: modify_header(0x1001000002112233 0x1002001000004455), to vport 1 and a later rule; \
+         then: push_vlan(0x8100 0x0005), to vport 2 and vport 65535"
     );
 }
 

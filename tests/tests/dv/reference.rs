@@ -9,7 +9,7 @@ use sluice_flow::time::ManualClock;
 use sluice_flow::{ChainId, Flow};
 use sluice_offload_soft::SoftNic;
 
-/// It has ports 1 to 4 and chains up to 9.
+/// It has ports 1 to 4, if it is not given others, and chains up to 9.
 pub(crate) struct Reference {
     pub(crate) nic: SoftNic,
     flows: u32,
@@ -17,11 +17,17 @@ pub(crate) struct Reference {
 
 impl Reference {
     pub(crate) fn open(clock: &Arc<ManualClock>) -> Self {
-        let nic = SoftNic::new(&OpenConfig::new("soft", clock.clone()));
-        for number in 1..=4 {
+        let port = |number| {
             let name = format!("p{number}").parse().unwrap();
-            nic.attach_port(&Port { number: PortNumber(number), name, kind: PortKind::Physical }).unwrap();
-        }
+            Port { number: PortNumber(number), name, kind: PortKind::Physical }
+        };
+        Self::with_ports(&(1..=4).map(port).collect::<Vec<_>>(), clock)
+    }
+
+    /// The same with other ports.
+    pub(crate) fn with_ports(ports: &[Port], clock: &Arc<ManualClock>) -> Self {
+        let nic = SoftNic::new(&OpenConfig::new("soft", clock.clone()));
+        ports.iter().for_each(|port| nic.attach_port(port).unwrap());
         let mut queue = nic.install_queue().unwrap();
         for chain in 1..10 {
             let change = ChainChange { chain: ChainId(chain), operation: ChainOperation::Open };

@@ -18,7 +18,7 @@ use crate::rig::{Rig, TUNNELS, Vport, connection, flow};
 use crate::wrapped::{Header, Outer, without_entropy};
 
 pub(crate) const PROFILES: [&str; 2] = ["bluefield-2", "bluefield-3"];
-const WAY: Way = Way {
+pub(crate) const WAY: Way = Way {
     egress_mac: [2, 0, 0, 0, 7, 1],
     mac: [2, 0, 0, 0, 7, 2],
     source: IpAddr::V4(std::net::Ipv4Addr::new(172, 16, 0, 7)),

@@ -12,6 +12,7 @@ mod configured;
 mod disturbances;
 mod kill;
 mod life;
+mod mirroring;
 mod ownership;
 mod refusals;
 mod simulated;
@@ -56,6 +57,12 @@ const STORIES: &[Story] = &[
     }),
     ("a_mirror_of_the_configuration_outlives_the_agent_and_whoever_takes_it_out", |_| {
         accidents::a_mirror_of_the_configuration_outlives_the_agent_and_whoever_takes_it_out();
+    }),
+    ("control_traffic_comes_to_the_tap_of_its_port_and_nothing_else_does", |_| {
+        mirroring::control_traffic_comes_to_the_tap_of_its_port_and_nothing_else_does();
+    }),
+    ("a_mirror_goes_on_after_a_kill_and_ends_with_the_next_agent_that_wants_none", |_| {
+        mirroring::a_mirror_goes_on_after_a_kill_and_ends_with_the_next_agent_that_wants_none();
     }),
     ("rules_come_back_after_somebody_takes_the_qdisc_away", |_| {
         accidents::rules_come_back_after_somebody_takes_the_qdisc_away();

@@ -104,7 +104,7 @@ impl Drop for Switch {
 /// Modules that the kernel would load at a request of the first namespace only.
 pub(crate) fn load_modules() {
     run(
-        "modprobe --all cls_flower sch_ingress act_mirred act_gact act_pedit act_csum act_tunnel_key act_police vxlan veth",
+        "modprobe --all cls_flower sch_ingress act_mirred act_gact act_pedit act_csum act_tunnel_key act_police vxlan veth dummy",
     );
 }
 

@@ -4,6 +4,7 @@
 //! `sluice/stats` and what `coverage/show` calls it. So these cannot differ, and a new number is a new row.
 
 mod measure;
+mod mirroring;
 mod number;
 mod reading;
 mod shown;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use sluice_flow::table::Census;
+use sluice_host::logging::LogReport;
 use sluice_journal::JournalReport;
 use sluice_offload::WorkerReport;
 
@@ -21,13 +22,13 @@ pub(crate) struct Reading<'a> {
     pub(super) workers: Vec<WorkerReport>,
     pub(super) journal: Option<JournalReport>,
     pub(super) device: Arc<DeviceCounters>,
-    /// Log lines that nobody read in time, of a daemon that writes a log.
-    pub(super) dropped_log_lines: Option<u64>,
+    /// What became of log messages, of a daemon that writes a log.
+    pub(super) log: Option<LogReport>,
 }
 
 impl<'a> Reading<'a> {
     /// Takes it. No question goes to the device.
-    pub(crate) fn take(agent: &'a Agent, dropped_log_lines: Option<u64>) -> Self {
+    pub(crate) fn take(agent: &'a Agent, log: Option<LogReport>) -> Self {
         Self {
             agent,
             census: agent.table.census(),
@@ -36,7 +37,7 @@ impl<'a> Reading<'a> {
             workers: agent.queue.reports(),
             journal: agent.journal.as_ref().map(|journal| journal.report()),
             device: agent.device_counters(),
-            dropped_log_lines,
+            log,
         }
     }
 

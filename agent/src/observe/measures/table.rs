@@ -1,21 +1,25 @@
 //! The rows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
-use sluice_flow::backend::{MirrorCounters, Placement, PortCounters};
+use sluice_flow::backend::{Capacity, MirrorCounters, Placement, PortCounters};
 use sluice_flow::{EndReason, FlowState, Refusal};
 
 use super::measure::Read::{Durations, Each, One, Words};
 use super::measure::{self, Kind, Measure, Metric, Read};
+use super::mirroring::MIRRORING;
 use super::number::Number;
 use super::reading::Reading;
 use crate::observe::event_counts::{EVENT_COUNTS, EventCount, EventMetric};
+use crate::observe::readiness::readiness;
+use crate::upkeep::difference;
 use crate::upkeep::rebalancing::State;
 use sluice_journal::JournalReport;
 use sluice_offload::{LATENCY_BUCKETS, WorkerReport};
 
 /// Every number.
-pub(crate) static MEASURES: [&[Measure]; 3] = [FLOWS, &EVENTS, OTHERS];
+pub(crate) static MEASURES: [&[Measure]; 4] = [FLOWS, &EVENTS, OTHERS, MIRRORING];
 
 /// The totals of events: a row for each of [`EVENT_COUNTS`].
 static EVENTS: [Measure; EVENT_COUNTS.len()] = {
@@ -31,6 +35,21 @@ static EVENTS: [Measure; EVENT_COUNTS.len()] = {
 /// What runs, and the flows that there are.
 static FLOWS: &[Measure] = &[
     gauge("sluice_build_info", "What runs, always 1.", Words(build)),
+    gauge(
+        "sluice_ready",
+        "Whether flows are taken and revalidated, as /readyz says.",
+        One(|now| readiness(now.agent).is_ok().into()),
+    ),
+    gauge(
+        "sluice_config_last_reload_successful",
+        "Whether the configuration file, as last read, was taken over.",
+        One(|now| now.agent.recent.reload().map(|last| last.is_in_force).into()),
+    ),
+    gauge(
+        "sluice_config_last_reload_success_timestamp_seconds",
+        "When a configuration was last taken over, by the wall clock.",
+        One(|now| now.agent.recent.reload().and_then(|last| since_epoch(last.in_force_since)).into()),
+    ),
     // Flows.
     only_shown("flows.live", One(|now| now.census.live().into())),
     gauge("sluice_flows", "Flows in the table.", Each("state", flow_states)).stats("flows.states"),
@@ -48,7 +67,18 @@ static FLOWS: &[Measure] = &[
         One(|now| now.census.unsettled().into()),
     )
     .stats("flows.unsettled"),
-    only_shown("flows.unsettled_limit", One(|now| now.agent.config().dirty_limit.into())),
+    gauge(
+        "sluice_flows_unsettled_limit",
+        "How many flows may have a change that has no outcome; further changes are refused as busy.",
+        One(|now| now.agent.config().dirty_limit.into()),
+    )
+    .stats("flows.unsettled_limit"),
+    gauge("sluice_hardware_rules", "Flows whose rule is in hardware.", One(in_hardware)),
+    gauge(
+        "sluice_hardware_rules_limit",
+        "How many rules hardware takes, where the device says so.",
+        One(|now| now.agent.backend.capacity().and_then(Capacity::limit).into()),
+    ),
     gauge("sluice_flow_masks", "Different masks in use.", One(|now| now.agent.table.shared_parts().0.into()))
         .stats("flows.masks"),
     gauge(
@@ -126,6 +156,11 @@ static OTHERS: &[Measure] = &[
     .stats("revalidator.round_seconds"),
     gauge("sluice_revalidator_period_seconds", "Time between polls now.", One(|now| now.published.last.period.into()))
         .stats("revalidator.period_seconds"),
+    gauge(
+        "sluice_revalidator_last_poll_age_seconds",
+        "How long ago the last poll of the counters began.",
+        One(last_poll_age),
+    ),
     gauge("sluice_revalidator_paused", "Whether it is paused.", One(|now| now.published.paused.into()))
         .stats("revalidator.paused"),
     counter("sluice_revalidator_rounds_total", "Rounds.", One(|now| now.published.rounds.into()))
@@ -145,6 +180,18 @@ static OTHERS: &[Measure] = &[
     )
     .stats("revalidator.backwards")
     .coverage("counter_backwards"),
+    // The device against the table.
+    counter(
+        "sluice_rules_changed_by_others_total",
+        "Rules that were found to be changed by others, and made anew.",
+        One(|now| now.published.changed_by_others.into()),
+    ),
+    gauge("sluice_audit_differences", "What the last audit found not to be as wanted.", Each("kind", audit_differences)),
+    gauge(
+        "sluice_audit_age_seconds",
+        "How long ago the last audit was.",
+        One(|now| now.agent.recent.audit().map(|audit| now.agent.clock.now().since(audit.at)).into()),
+    ),
     only_shown("revalidator.readings", One(|now| now.published.last.readings.into())),
     only_shown(
         "revalidator.idle_timeout_seconds",
@@ -327,18 +374,20 @@ static OTHERS: &[Measure] = &[
     counter(
         "sluice_log_lines_dropped_total",
         "Log lines that nobody read in time.",
-        One(|now| now.dropped_log_lines.into()),
+        One(|now| now.log.map(|log| log.dropped_lines).into()),
     ),
+    log_messages("error", |now| now.log.map(|log| log.errors).into()),
+    log_messages("warn", |now| now.log.map(|log| log.warnings).into()),
 ];
 
 const PORT_PACKETS: (&str, &str) = ("sluice_port_packets_total", "Packets at a port.");
 const PORT_BYTES: (&str, &str) = ("sluice_port_bytes_total", "Bytes at a port.");
 
-const fn gauge(name: &'static str, help: &'static str, read: Read) -> Measure {
+pub(super) const fn gauge(name: &'static str, help: &'static str, read: Read) -> Measure {
     metric(Kind::Gauge, name, help, read)
 }
 
-const fn counter(name: &'static str, help: &'static str, read: Read) -> Measure {
+pub(super) const fn counter(name: &'static str, help: &'static str, read: Read) -> Measure {
     metric(Kind::Counter, name, help, read)
 }
 
@@ -375,6 +424,11 @@ const fn lookup(result: &'static str, read: fn(&Reading<'_>) -> Number) -> Measu
     counter("sluice_lookups_total", "Lookups in chain 0.", One(read)).label("result", result)
 }
 
+const fn log_messages(level: &'static str, read: fn(&Reading<'_>) -> Number) -> Measure {
+    counter("sluice_log_messages_total", "Messages logged, those included that log_rate kept back.", One(read))
+        .label("level", level)
+}
+
 const fn at_ports(
     (name, help): (&'static str, &'static str),
     direction: &'static str,
@@ -384,7 +438,7 @@ const fn at_ports(
 }
 
 impl Measure {
-    const fn stats(self, path: &'static str) -> Self {
+    pub(super) const fn stats(self, path: &'static str) -> Self {
         Self { stats: Some(path), ..self }
     }
 
@@ -392,14 +446,14 @@ impl Measure {
         Self { coverage: Some(name), ..self }
     }
 
-    const fn label(mut self, name: &'static str, value: &'static str) -> Self {
+    pub(super) const fn label(mut self, name: &'static str, value: &'static str) -> Self {
         if let Some(metric) = &mut self.metric {
             metric.label = Some((name, value));
         }
         self
     }
 
-    const fn only_if(mut self, is_there: fn(&Reading<'_>) -> bool) -> Self {
+    pub(super) const fn only_if(mut self, is_there: fn(&Reading<'_>) -> bool) -> Self {
         if let Some(metric) = &mut self.metric {
             metric.is_there = is_there;
         }
@@ -420,6 +474,29 @@ fn flow_states(now: &Reading<'_>) -> Vec<(String, Number)> {
 fn placements(now: &Reading<'_>) -> Vec<(String, Number)> {
     let placed = |(placement, name): &(Placement, &str)| ((*name).to_owned(), now.census.placed(*placement).into());
     Placement::ALL.iter().map(placed).collect()
+}
+
+fn in_hardware(now: &Reading<'_>) -> Number {
+    (now.census.placed(Placement::Hardware) + now.census.placed(Placement::Both)).into()
+}
+
+/// Absent before the first poll.
+fn last_poll_age(now: &Reading<'_>) -> Number {
+    (now.published.rounds > 0).then(|| now.agent.clock.now().since(now.published.last.began)).into()
+}
+
+/// Absent before the first audit.
+fn audit_differences(now: &Reading<'_>) -> Vec<(String, Number)> {
+    let Some(audit) = now.agent.recent.audit() else { return Vec::new() };
+    difference::Kind::ALL
+        .iter()
+        .zip(audit.differences)
+        .map(|(kind, count)| (kind.name().to_owned(), count.into()))
+        .collect()
+}
+
+fn since_epoch(time: SystemTime) -> Option<f64> {
+    time.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs_f64())
 }
 
 fn refusals(now: &Reading<'_>) -> Vec<(String, Number)> {

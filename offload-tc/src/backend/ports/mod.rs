@@ -10,7 +10,9 @@ use arc_swap::{ArcSwap, Guard};
 use sluice_flow::backend::PortCounters;
 use sluice_flow::port::{Port, PortNumber, Tunnel};
 use sluice_flow::refusal::Refusal;
-use sluice_netdev::{self as netdev, Control, Ifindex, IngressQdisc, Known, Links, NotRemoved, Ownership, TunnelError};
+use sluice_netdev::{
+    self as netdev, Control, Ifindex, IngressQdisc, Known, Links, NotRemoved, Ownership, TapError, TunnelError,
+};
 
 use self::device::{find_tunnel, refuse};
 use self::qdiscs::MadeQdiscs;
@@ -64,6 +66,32 @@ impl Ports {
             Ok(()) | Err(TunnelError::Gone { .. } | TunnelError::Foreign { .. }) => Ok(()),
             Err(error) => Err(refuse(port, error.to_string())),
         }
+    }
+
+    /// Makes the device of a tap, unless this agent has made it before.
+    pub(crate) fn ensure_tap(&self, control: &mut Control, port: &Port) -> Result<(), Refusal> {
+        match netdev::ensure_tap(control, &port.name, &self.mark()) {
+            Ok(_) => Ok(()),
+            Err(TapError::Link(error)) => Err(link_refusal(error)),
+            Err(error) => Err(refuse(port, error.to_string())),
+        }
+    }
+
+    /// Removes the device of a tap, unless somebody has replaced it.
+    pub(crate) fn remove_tap(&self, control: &mut Control, name: &str) -> Result<(), Refusal> {
+        match netdev::remove_tap(control, name, &self.mark()) {
+            Ok(()) | Err(TapError::Gone { .. } | TapError::Taken { .. } | TapError::BadName { .. }) => Ok(()),
+            Err(TapError::Link(error)) => Err(link_refusal(error)),
+        }
+    }
+
+    /// Returns the names of taps that an earlier run of this agent made and no port of this run has.
+    pub(crate) fn taps_left(&self, links: &Links) -> Vec<String> {
+        let (ports, mark) = (self.load(), self.mark());
+        let is_of_a_port = |name: &str| ports.iter().any(|attached| *attached.port.name == *name);
+        let left =
+            links.iter().filter(|known| netdev::is_tap(&known.device, &mark) && !is_of_a_port(&known.device.name));
+        left.map(|known| known.device.name.to_string()).collect()
     }
 
     /// Makes sure that a device has the queueing discipline that filters need, and notes it if it was made here.

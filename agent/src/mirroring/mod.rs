@@ -1,0 +1,79 @@
+//! The mirror of control traffic: copies of ARP, LLDP, BGP and the like for a collector.
+//!
+//! ```text
+//! [mirror] + ports --wanted--> Stage --set_mirror--> device --copies--+--> Handout --> mirror.sock --> sluice-mirror send
+//!                                |                                    +--> a silent network device for each port (tc)
+//!                                +--> taps: where copies come out     +--> a port of the device (dv)
+//! ```
+//!
+//! - [`wanted`] says which mirrors there are to be: one for each port and class, none of which changes what becomes of a packet.
+//! - [`Stage`](stage::Stage) has them made, keeps the reason of each that the device refuses, and makes the plan for the sender.
+//! - [`Handout`] takes copies from the NIC in software and hands them to the clients of the mirror socket. It never waits for one.
+//! - [`server`] accepts clients and writes to them.
+
+mod client;
+mod counts;
+mod handout;
+pub mod server;
+mod stage;
+mod taps;
+mod wanted;
+
+pub use self::counts::{Counts, Loss};
+pub use self::handout::Handout;
+pub use self::stage::Shown;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sluice_flow::Backend;
+use sluice_flow::backend::{Facet, Outlet};
+use sluice_flow::port::PortMap;
+
+use self::stage::Stage;
+use crate::config;
+
+/// The mirror of control traffic of one agent.
+pub struct Mirroring {
+    backend: Arc<dyn Backend>,
+    handout: Arc<Handout>,
+    /// Held while the device makes a change.
+    stage: Mutex<Stage>,
+}
+
+impl Mirroring {
+    /// Nothing is mirrored before the first [`renew`](Self::renew). `mark` tells the taps of this agent from those of another one.
+    pub fn new(backend: Arc<dyn Backend>, mark: u32) -> Self {
+        let handout = Arc::new(Handout::default());
+        if let Some(Outlet::Sink(device)) = backend.mirrors().map(|mirrors| mirrors.outlet()) {
+            device.hand_to(handout.clone());
+        }
+        Self { backend, handout, stage: Mutex::new(Stage::new(mark)) }
+    }
+
+    /// Where copies of the NIC in software go, and what became of them.
+    pub fn handout(&self) -> &Arc<Handout> {
+        &self.handout
+    }
+
+    /// Has the device mirror what the configuration wants of the ports that there are, and tells the clients. A mirror that the device
+    /// refuses is tried again by the next call. May wait for the device.
+    pub fn renew(&self, wanted: Option<&config::Mirroring>, ports: &PortMap) {
+        let mut stage = self.stage.lock();
+        let plan = match Facet::Mirrors.require(self.backend.mirrors()) {
+            Ok(mirrors) => stage.renew(&*self.backend, mirrors, wanted, ports),
+            Err(refusal) => stage.refuse_all(&refusal, wanted, ports),
+        };
+        self.handout.publish(plan, wanted);
+    }
+
+    /// Takes all of it out of the device again, as far as the device lets it.
+    pub fn end(&self) {
+        self.renew(None, &PortMap::default());
+    }
+
+    /// What is mirrored, and why not what is wanted and is not, in the order of ports and classes.
+    pub fn shown(&self) -> Arc<Vec<Shown>> {
+        self.handout.shown()
+    }
+}
