@@ -70,9 +70,7 @@ impl Common {
         if let Some(way) = self.connect {
             shared.connect = way;
         }
-        if let Some(metrics) = self.metrics {
-            shared.metrics = metrics;
-        }
+        shared.metrics = self.metrics.or(shared.metrics);
     }
 }
 
