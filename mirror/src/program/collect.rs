@@ -11,7 +11,7 @@ use sluice_control::duration::parse_duration;
 use super::config::{self, ConfigFile, Metrics};
 use super::serve::{Pages, device, told_to_stop};
 use super::ways::Acceptor;
-use super::{Common, End, start};
+use super::{Common, End, play};
 use crate::collector::{Collector, CollectorMetrics, Outputs, open_tap};
 use crate::connection::Local;
 
@@ -58,8 +58,7 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
     if file.is_pipe() && stdout().is_terminal() {
         return Err(End::NotStarted("a capture is not written to a terminal".into()));
     }
-    let (runtime, _logging) = start(&shared.log)?;
-    runtime.block_on(async {
+    play(&shared.log, || async {
         let config = file.collector();
         let local = Local::open(&device(&shared.device)?, config.capacity())?;
         let registry = Registry::new();

@@ -9,7 +9,7 @@ use prometheus::Registry;
 use super::config::{self, ConfigFile, Metrics};
 use super::serve::{Pages, device, told_to_stop};
 use super::ways::Dialer;
-use super::{Common, End, Error, start};
+use super::{Common, End, Error, play};
 use crate::connection::Local;
 use crate::sender::{Sender, SenderConfig, SenderMetrics, capacity};
 use crate::source::own::OwnTraffic;
@@ -54,8 +54,7 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
     if options.common.check {
         return Ok(());
     }
-    let (runtime, _logging) = start(&shared.log)?;
-    runtime.block_on(async {
+    play(&shared.log, || async {
         let local = Local::open(&device(&shared.device)?, capacity(GRANTS))?;
         let registry = Registry::new();
         let metrics = SenderMetrics::new(&registry)?;
