@@ -114,7 +114,8 @@ impl Capture {
 
     /// Adds statistics of all interfaces, with a summary of each sender at its first one.
     pub(super) fn statistics(&mut self, now: u64, summary: impl Fn(u64) -> String) -> PcapResult<()> {
-        let mut interfaces: Vec<_> = self.interfaces.iter().map(|(interface, counted)| (*counted, interface.sender)).collect();
+        let mut interfaces: Vec<_> =
+            self.interfaces.iter().map(|(interface, counted)| (*counted, interface.sender)).collect();
         interfaces.sort_by_key(|(counted, _)| counted.id);
         let mut told = Vec::new();
         for (counted, sender) in interfaces {

@@ -83,7 +83,9 @@ impl Written {
         };
         let error = match open.file.set_len(open.length) {
             Ok(()) => named(&open.path, &error),
-            Err(also) => named(&open.path, &io::Error::other(format!("{error}; and its end cannot be cut off: {also}"))),
+            Err(also) => {
+                named(&open.path, &io::Error::other(format!("{error}; and its end cannot be cut off: {also}")))
+            }
         };
         self.open = None;
         Err(error)

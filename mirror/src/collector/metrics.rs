@@ -47,13 +47,22 @@ impl CollectorMetrics {
                 "Bytes of the batches of these frames, headers of frames included.",
             )?,
             batches: by_class("sluice_mirror_collect_batches_total", "Batches of these frames.")?,
-            written: by_class("sluice_mirror_collect_written_frames_total", "Frames that were written to a file or pipe.")?,
-            injected: by_class("sluice_mirror_collect_injected_frames_total", "Frames that were injected into the TAP.")?,
+            written: by_class(
+                "sluice_mirror_collect_written_frames_total",
+                "Frames that were written to a file or pipe.",
+            )?,
+            injected: by_class(
+                "sluice_mirror_collect_injected_frames_total",
+                "Frames that were injected into the TAP.",
+            )?,
             missing: by_class(
                 "sluice_mirror_collect_missing_frames_total",
                 "Frames that had not come when later ones of their class did.",
             )?,
-            late: by_class("sluice_mirror_collect_late_frames_total", "Frames that came after they were counted as missing.")?,
+            late: by_class(
+                "sluice_mirror_collect_late_frames_total",
+                "Frames that came after they were counted as missing.",
+            )?,
             duplicates: by_class(
                 "sluice_mirror_collect_duplicate_frames_total",
                 "Frames that had come before, and were not taken again.",

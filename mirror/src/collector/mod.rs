@@ -102,12 +102,7 @@ impl Collector {
     ///
     /// # Errors
     /// Fails if a file or the pipe cannot be written.
-    pub fn new(
-        local: Local,
-        config: CollectorConfig,
-        outputs: Outputs,
-        metrics: CollectorMetrics,
-    ) -> io::Result<Self> {
+    pub fn new(local: Local, config: CollectorConfig, outputs: Outputs, metrics: CollectorMetrics) -> io::Result<Self> {
         let writer = Writer::start(outputs, metrics.clone())?;
         Ok(Self { local, config, writer, metrics })
     }
@@ -157,7 +152,9 @@ impl Collector {
         sessions.shutdown().await;
         drop(jobs);
         let finished = timeout(LAST_WRITES, spawn_blocking(move || writer.finish())).await;
-        finished.map_err(|_| io::Error::other("the output has not taken the last frames in time"))?.map_err(io::Error::other)
+        finished
+            .map_err(|_| io::Error::other("the output has not taken the last frames in time"))?
+            .map_err(io::Error::other)
     }
 }
 

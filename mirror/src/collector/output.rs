@@ -235,7 +235,8 @@ impl FileOutput {
         if !self.written.is_open() {
             return;
         }
-        let outcome = self.capture.statistics(nanoseconds(), |sender| senders.summary(sender)).map_err(io::Error::other);
+        let outcome =
+            self.capture.statistics(nanoseconds(), |sender| senders.summary(sender)).map_err(io::Error::other);
         if let Err(error) = outcome.and_then(|()| self.written.write(self.capture.bytes().as_ref())) {
             warn!("the file was not ended with statistics: {error}");
         }

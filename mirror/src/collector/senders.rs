@@ -95,7 +95,8 @@ impl Senders {
     pub(super) fn marks(&self) -> impl Iterator<Item = Mark> {
         self.known.iter().flat_map(|(sender, known)| {
             let marks = Class::ALL.into_iter().zip(&known.classes);
-            let marks = marks.map(|(class, state)| Mark { sender: *sender, class, next: state.sequence.acknowledged() });
+            let marks =
+                marks.map(|(class, state)| Mark { sender: *sender, class, next: state.sequence.acknowledged() });
             marks.filter(|mark| mark.next > 0)
         })
     }

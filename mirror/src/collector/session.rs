@@ -15,9 +15,7 @@ use super::senders::Batch;
 use super::writer::{Done, Job, Jobs, Message};
 use super::{CONTROLS, CollectorConfig};
 use crate::connection::{Connection, Local};
-use crate::verbs::{
-    Buffer, CallError, Completion, Failure, Operation, Outcome, Payload, ReceiveRequest, SendRequest,
-};
+use crate::verbs::{Buffer, CallError, Completion, Failure, Operation, Outcome, Payload, ReceiveRequest, SendRequest};
 use crate::wire::{self, ClassGrant, GRANT, Grant, Header, Hello, Kind, WireError};
 
 /// Grants that the device has at a time.

@@ -13,9 +13,9 @@ mod grant;
 mod hello;
 mod message;
 mod reader;
+pub mod ring;
 #[cfg(test)]
 mod tests;
-pub mod ring;
 
 pub use self::drops::{CAUSES, Cause, Drops};
 pub use self::grant::{ClassGrant, GRANT, Grant};

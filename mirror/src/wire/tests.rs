@@ -232,10 +232,13 @@ fn frames_of_a_ring_that_lead_nowhere_are_refused() {
         bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
         bytes
     };
-    let read = |bytes: &[u8]| ring::frames(bytes).and_then(|frames| frames.collect::<Result<Vec<_>, _>>().map(|all| all.len()));
+    let read = |bytes: &[u8]| {
+        ring::frames(bytes).and_then(|frames| frames.collect::<Result<Vec<_>, _>>().map(|all| all.len()))
+    };
     assert_eq!(read(&good), Ok(1));
     // Version; two frames of which the second is nowhere; a first frame, a length and a start beyond the end.
-    for (at, value) in [(0, 1), (12, 2), (16, 1 << 31), (16, 200), (48 + 12, 100_000), (48 + 24, 5), (48 + 24, 60_000)] {
+    for (at, value) in [(0, 1), (12, 2), (16, 1 << 31), (16, 200), (48 + 12, 100_000), (48 + 24, 5), (48 + 24, 60_000)]
+    {
         assert!(read(&changed(at, value)).is_err(), "{value} at {at}");
     }
     assert!(read(&good[..40]).is_err());

@@ -71,8 +71,7 @@ fn files_are_rotated_by_size_and_each_can_be_read_alone() {
             let rig = Rig::new();
             let agent = Agent::new(&rig.socket());
             let files_of = Files { size: Some(20_000), ..rig.files() };
-            let collector =
-                rig.collect_into(Outputs { files: Some(files_of), ..Outputs::default() }, &CONFIG).await;
+            let collector = rig.collect_into(Outputs { files: Some(files_of), ..Outputs::default() }, &CONFIG).await;
             let batching = Batching { size: 4096, age: Duration::from_millis(1), batches: 64 };
             let sender = rig.send(batching);
             let _agent = speak(agent, |agent| {
@@ -111,7 +110,8 @@ fn a_batch_is_sent_once_it_is_full_or_of_age_and_not_before() {
             .await;
             rig.acknowledged(Class::Bfd, 1).await;
             assert!(began.elapsed() >= age, "nobody knows that no other frame follows");
-            let _agent = speak(agent, |agent| (0..101).for_each(|number| agent.copy(&frame(Class::Arp, number, 60)))).await;
+            let _agent =
+                speak(agent, |agent| (0..101).for_each(|number| agent.copy(&frame(Class::Arp, number, 60)))).await;
             // A frame takes 104 bytes.
             rig.acknowledged(Class::Arp, 96).await;
             assert_eq!(rig.sent("frames_total", Class::Arp), 96, "the others are not of age yet");

@@ -62,7 +62,8 @@ fn a_collector_that_stands_still_costs_counted_drops_and_no_memory() {
             .await;
             until(|| rig.sent("credit_messages", Class::Arp), |credit| *credit == 0).await;
             let before = memory();
-            let agent = speak(agent, |agent| (2_000..ALL).for_each(|number| agent.copy(&frame(Class::Arp, number, 64)))).await;
+            let agent =
+                speak(agent, |agent| (2_000..ALL).for_each(|number| agent.copy(&frame(Class::Arp, number, 64)))).await;
             // Nothing is read any more, and the agent has not waited for that.
             let held = || rig.sent("queued_frames", Class::Arp) + rig.sent("acknowledged_frames_total", Class::Arp);
             until(|| held() + rig.sent("dropped_frames_total", Class::Arp), |sum| *sum == ALL).await;
@@ -125,7 +126,8 @@ fn a_flood_of_arp_costs_no_frame_of_bfd_or_lacp() {
                 rig.acknowledged(class, EACH).await;
                 assert_eq!(rig.sent("dropped_frames_total", class), 0, "{class}");
             }
-            let over = || rig.sent("acknowledged_frames_total", Class::Arp) + rig.sent("dropped_frames_total", Class::Arp);
+            let over =
+                || rig.sent("acknowledged_frames_total", Class::Arp) + rig.sent("dropped_frames_total", Class::Arp);
             until(over, |over| *over == FLOOD).await;
             assert!(rig.sent("dropped_frames_total", Class::Arp) > FLOOD / 4, "it was a flood");
             collector.stop().await;
@@ -159,9 +161,8 @@ fn what_the_agent_could_not_hand_over_counts_with_its_cause() {
                 agent.copy(&frame(Class::Nd, 30_000, 86));
             })
             .await;
-            let over = || {
-                rig.sent("acknowledged_frames_total", Class::Nd) + rig.sent("dropped_frames_total", Class::Nd)
-            };
+            let over =
+                || rig.sent("acknowledged_frames_total", Class::Nd) + rig.sent("dropped_frames_total", Class::Nd);
             until(over, |over| *over == 30_001).await;
             // Another sender in the agent's eyes: what it loses is counted anew.
             drop(agent);

@@ -30,7 +30,9 @@ fn a_mistake_is_told_in_one_line_and_by_the_exit_code() {
     for args in [&["send", "--connect", "by hand"][..], &["collect", "--rotate-age", "soon"], &["listen"], &[]] {
         assert_eq!(mirror(args).code, Some(1), "{args:?}");
     }
-    for args in [&["send", "--check"][..], &["collect", "--check", "--write", "a.pcapng"], &["--help"], &["send", "--help"]] {
+    for args in
+        [&["send", "--check"][..], &["collect", "--check", "--write", "a.pcapng"], &["--help"], &["send", "--help"]]
+    {
         assert_eq!(mirror(args).code, Some(0), "{args:?}");
     }
 }

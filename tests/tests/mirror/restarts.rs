@@ -17,8 +17,7 @@ const KILLED: [&str; 1] = ["did not answer"];
 
 #[test]
 fn of_100_000_frames_each_is_written_once_or_counted_while_the_collector_is_killed_5_times() {
-    let name =
-        "restarts::of_100_000_frames_each_is_written_once_or_counted_while_the_collector_is_killed_5_times";
+    let name = "restarts::of_100_000_frames_each_is_written_once_or_counted_while_the_collector_is_killed_5_times";
     with_options("bluefield-3", &[], &KILLED, name, |_| {
         play(async {
             const CLASSES: [Class; 4] = [Class::Arp, Class::Lldp, Class::Bfd, Class::Bgp];

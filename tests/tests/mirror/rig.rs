@@ -211,7 +211,12 @@ pub(crate) fn frame(class: Class, number: u64, length: usize) -> Copied {
     bytes.extend(ethertype);
     bytes.extend(number.to_be_bytes());
     bytes.extend((0..length.saturating_sub(bytes.len())).map(|at| (at % 251) as u8));
-    Copied { class, in_port: 1 + u32::from(number % 2 == 1), ufid: (number % 3 == 0).then_some(u128::from(number) << 64 | 7), bytes }
+    Copied {
+        class,
+        in_port: 1 + u32::from(number % 2 == 1),
+        ufid: (number % 3 == 0).then_some(u128::from(number) << 64 | 7),
+        bytes,
+    }
 }
 
 /// The class and the number of a frame that [`frame`] has made.
