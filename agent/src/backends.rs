@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use sluice_flow::backend::{BackendConfig, BackendKind, OpenConfig};
+use sluice_flow::backend::{BackendConfig, BackendKind, Need, OpenConfig};
 use sluice_flow::{Backend, Refusal};
 use sluice_objects::{ObjectError, Objects};
 use toml::Spanned;
@@ -99,6 +99,11 @@ impl Configured {
     /// Returns the keys of its table that stood at the top of the file before there was one.
     pub fn former_keys(&self) -> &'static [&'static str] {
         self.row.kind.former_keys
+    }
+
+    /// Returns what it needs of the host.
+    pub fn needs(&self) -> &'static [Need] {
+        self.row.kind.needs
     }
 
     /// Returns what its keys are set to.

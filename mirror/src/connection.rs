@@ -62,6 +62,12 @@ impl Local {
         &self.domain
     }
 
+    /// What each of its queue pairs has room for.
+    #[must_use]
+    pub fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
     /// Makes a queue pair, and the queue of all its completions.
     ///
     /// # Errors
@@ -71,11 +77,10 @@ impl Local {
         let completions = CompletionQueue::with_events(&self.channel, sends + receives)?;
         let room = Room { sends, send_segments, inline: 0, receive_segments: 1 };
         let pair = QueuePair::new(&self.domain, (&completions, &completions), Receives::Own(receives), room)?;
-        let requests = (0..receives.into()).map(|tag| {
-            let buffers = vec![self.domain.buffer(receive_bytes)?];
-            Ok(ReceiveRequest { tag, buffers })
-        });
-        Ok(Unconnected { pair, completions, requests: requests.collect::<Result<_, CallError>>()? })
+        // One region for all, since each takes an entry of the device's table.
+        let mut memory = self.domain.buffer(receive_bytes * usize::try_from(receives).unwrap_or(usize::MAX))?;
+        let request = |tag| ReceiveRequest { tag, buffers: vec![memory.split_to(receive_bytes)] };
+        Ok(Unconnected { pair, completions, requests: (0..receives.into()).map(request).collect() })
     }
 }
 

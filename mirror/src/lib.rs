@@ -21,7 +21,14 @@
 //! # }
 //! ```
 
+pub mod cm;
+pub mod collector;
 pub mod connection;
 pub mod exchange;
+mod metrics;
+pub mod program;
+pub mod sender;
+pub mod source;
 pub mod terms;
 pub mod verbs;
+pub mod wire;

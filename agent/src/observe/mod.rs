@@ -3,9 +3,9 @@
 pub mod coverage;
 pub(crate) mod event_counts;
 pub mod events;
-pub mod http;
 pub(crate) mod measures;
 pub mod metrics;
 mod openmetrics;
 pub(crate) mod readiness;
 pub mod recent;
+pub mod status_page;

@@ -9,7 +9,9 @@ use tokio::time::timeout;
 use super::error::ExchangeError;
 use super::frame::{End, Frame};
 use crate::terms::{Agreed, Refusal, Terms};
-use crate::verbs::{Access, CallError, Connect, Context, LinkLayer, Path, Psn, QueuePair, ReceiveRequest, Retries};
+use crate::verbs::{
+    Access, CallError, Connect, Context, LinkLayer, Path, PathOptions, Psn, QueuePair, ReceiveRequest, Retries,
+};
 
 /// What an end is configured with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +164,14 @@ fn transit((context, pair): (&Context, &QueuePair), settings: &Settings, theirs:
     // A subnet of InfiniBand has LIDs, and GIDs only lead out of it.
     let gid = (port.link_layer == LinkLayer::Ethernet).then_some((theirs.gid, settings.gid_index));
     const HOPS: u8 = 64;
-    let path = Path { port: settings.port, lid: theirs.lid, gid, hop_limit: HOPS, traffic_class: 0 };
+    let path = Path {
+        port: settings.port,
+        lid: theirs.lid,
+        gid,
+        hop_limit: HOPS,
+        traffic_class: 0,
+        options: PathOptions::default(),
+    };
     let mtu = port.mtu.min(theirs.mtu);
     let connect = Connect { remote: theirs.number, psn: theirs.psn, path, mtu, min_rnr_timer: settings.min_rnr_timer };
     pair.connect(&connect)?;

@@ -42,7 +42,7 @@ impl Drop for List {
 }
 
 fn name(device: NonNull<sys::ibv_device>) -> String {
-    // SAFETY: the device is in a list that still exists, and its name is a string in it.
+    // SAFETY: the device is in a list that still exists, or open, and its name is a string in it.
     unsafe { CStr::from_ptr(sys::ibv_get_device_name(device.as_ptr())) }.to_string_lossy().into_owned()
 }
 
@@ -96,6 +96,13 @@ impl Context {
         let device = list.devices().find(|device| name(*device) == wanted).ok_or_else(missing)?;
         // SAFETY: the device is in a list that still exists.
         made(CALL, unsafe { sys::ibv_open_device(device.as_ptr()) }).map(|raw| Self(Arc::new(Open(raw))))
+    }
+
+    /// Returns the name of the device.
+    #[must_use]
+    pub fn name(&self) -> String {
+        // SAFETY: the context is open, and keeps its device.
+        NonNull::new(unsafe { (*self.raw()).device }).map(name).unwrap_or_default()
     }
 
     /// Asks for the state of a port; the first is 1.

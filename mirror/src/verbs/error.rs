@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::io;
 use std::ptr::NonNull;
 
-/// A call of libibverbs that failed, with its name.
+/// A call of libibverbs or librdmacm that failed, with its name.
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {source}")]
 pub struct CallError {
@@ -15,19 +15,19 @@ pub struct CallError {
 }
 
 impl CallError {
-    pub(super) fn new(call: &'static str, source: impl Into<io::Error>) -> Self {
+    pub(crate) fn new(call: &'static str, source: impl Into<io::Error>) -> Self {
         Self { call, source: source.into() }
     }
 }
 
 /// What a call returned that makes something. It leaves the reason in `errno` if it fails.
-pub(super) fn made<T>(call: &'static str, raw: *mut T) -> Result<NonNull<T>, CallError> {
+pub(crate) fn made<T>(call: &'static str, raw: *mut T) -> Result<NonNull<T>, CallError> {
     NonNull::new(raw).ok_or_else(|| CallError::new(call, io::Error::last_os_error()))
 }
 
 /// What a call returned that answers with an error number, or with -1 and the reason in `errno`: libibverbs has both, at times in the same
-/// function.
-pub(super) fn done(call: &'static str, code: c_int) -> Result<(), CallError> {
+/// function, and librdmacm the latter.
+pub(crate) fn done(call: &'static str, code: c_int) -> Result<(), CallError> {
     match code {
         0 => Ok(()),
         -1 => Err(CallError::new(call, io::Error::last_os_error())),

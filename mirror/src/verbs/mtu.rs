@@ -29,7 +29,7 @@ impl Mtu {
         Self::ALL.into_iter().find(|mtu| mtu.number() == number)
     }
 
-    pub(super) fn of_raw(raw: sys::ibv_mtu::Type) -> Self {
+    pub(crate) fn of_raw(raw: sys::ibv_mtu::Type) -> Self {
         u8::try_from(raw).ok().and_then(Self::of_number).unwrap_or(Self::Bytes256)
     }
 }

@@ -142,8 +142,17 @@ impl QueuePair {
     /// # Errors
     /// As `ibv_modify_qp` fails.
     pub fn initialize(&self, port: u8, access: Access) -> Result<(), CallError> {
+        self.initialize_in(0, port, access)
+    }
+
+    /// The same, in the partition that has this place in the port's table (P_Key index).
+    ///
+    /// # Errors
+    /// As `ibv_modify_qp` fails.
+    pub fn initialize_in(&self, partition: u16, port: u8, access: Access) -> Result<(), CallError> {
         let bits = mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;
         self.modify(sys::ibv_qp_state::IBV_QPS_INIT, bits, |attributes| {
+            attributes.pkey_index = partition;
             attributes.port_num = port;
             attributes.qp_access_flags = access.raw();
         })

@@ -76,6 +76,21 @@ pub struct Path {
     pub hop_limit: u8,
     /// Traffic class of IPv6, or type of service of IPv4.
     pub traffic_class: u8,
+    /// What few networks need.
+    pub options: PathOptions,
+}
+
+/// Of a path, what is 0 in most networks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PathOptions {
+    /// Flow label of IPv6.
+    pub flow_label: u32,
+    /// Service level, which is the priority of VLAN tags on Ethernet.
+    pub service_level: u8,
+    /// How the own LID differs from that of the port, where a port has several.
+    pub source_path_bits: u8,
+    /// The highest rate as `enum ibv_rate` numbers it; 0 is that of the port.
+    pub static_rate: u8,
 }
 
 /// What a queue pair needs to know of the other side to become ready to receive. Nothing of it is left to be zero, since 0 has a meaning:
@@ -102,7 +117,8 @@ pub struct Retries {
     pub psn: Psn,
     /// For how long an acknowledgement is waited for: 4.096 us, doubled so many times (14 is 67 ms); 0 is for ever.
     pub timeout: u8,
-    /// How often what was not acknowledged is sent again, 7 at most.
+    /// How often what was not acknowledged is sent again, 7 at most. Soft-RoCE takes 7 for ever (`rxe_completer` of Linux 6.1), so that a
+    /// peer that is gone is never seen there.
     pub retries: u8,
     /// How often what found no receive request is sent again; 7 is for ever.
     pub rnr_retries: u8,
@@ -117,20 +133,39 @@ impl Access {
 }
 
 impl Path {
+    /// The way that a connection manager has found.
+    pub(crate) fn of_raw(raw: &sys::ibv_ah_attr) -> Self {
+        // SAFETY: any bytes are an address.
+        let gid = Gid(unsafe { raw.grh.dgid.raw });
+        Self {
+            port: raw.port_num,
+            lid: raw.dlid,
+            gid: (raw.is_global != 0).then_some((gid, raw.grh.sgid_index)),
+            hop_limit: raw.grh.hop_limit,
+            traffic_class: raw.grh.traffic_class,
+            options: PathOptions {
+                flow_label: raw.grh.flow_label,
+                service_level: raw.sl,
+                source_path_bits: raw.src_path_bits,
+                static_rate: raw.static_rate,
+            },
+        }
+    }
+
     pub(super) fn raw(&self) -> sys::ibv_ah_attr {
         let (gid, index) = self.gid.unwrap_or_default();
         sys::ibv_ah_attr {
             grh: sys::ibv_global_route {
                 dgid: sys::ibv_gid { raw: gid.0 },
-                flow_label: 0,
+                flow_label: self.options.flow_label,
                 sgid_index: index,
                 hop_limit: self.hop_limit,
                 traffic_class: self.traffic_class,
             },
             dlid: self.lid,
-            sl: 0,
-            src_path_bits: 0,
-            static_rate: 0,
+            sl: self.options.service_level,
+            src_path_bits: self.options.source_path_bits,
+            static_rate: self.options.static_rate,
             is_global: self.gid.is_some().into(),
             port_num: self.port,
         }

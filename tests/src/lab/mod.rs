@@ -2,6 +2,7 @@
 //!
 //! Runs as root in the virtual machine of `tests/lab/run`, nowhere else: it makes network devices and addresses.
 
+pub mod cable;
 pub mod iproute;
 mod judge;
 mod kernel;

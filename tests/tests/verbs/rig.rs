@@ -1,7 +1,7 @@
 //! Two queue pairs of one device that are connected with each other.
 
 use sluice_mirror::verbs::{
-    Access, Buffer, Completion, CompletionQueue, Connect, Context, Mtu, Operation, Outcome, Path, Payload,
+    Access, Buffer, Completion, CompletionQueue, Connect, Context, Mtu, Operation, Outcome, Path, PathOptions, Payload,
     ProtectionDomain, Psn, QueuePair, ReceiveRequest, Received, Receives, Retries, Room, SendRequest, Sent,
 };
 use sluice_tests::world::eventually;
@@ -30,7 +30,11 @@ impl Rig {
     }
 
     pub(crate) fn unconnected(receives: Receives) -> Self {
-        let context = Context::open("mlx5_0").unwrap();
+        Self::unconnected_on("mlx5_0", receives)
+    }
+
+    pub(crate) fn unconnected_on(device: &str, receives: Receives) -> Self {
+        let context = Context::open(device).unwrap();
         let domain = ProtectionDomain::new(&context).unwrap();
         let queue = || CompletionQueue::new(&context, 1024).unwrap();
         let (sent, received) = (queue(), queue());
@@ -64,7 +68,14 @@ impl Rig {
     /// What a queue pair needs to know of another one.
     pub(crate) fn to(&self, other: &QueuePair, psn: u32) -> Connect {
         let gid = self.context.gid(1, 1).unwrap().gid;
-        let path = Path { port: 1, lid: 0, gid: Some((gid, 1)), hop_limit: 1, traffic_class: 0 };
+        let path = Path {
+            port: 1,
+            lid: 0,
+            gid: Some((gid, 1)),
+            hop_limit: 1,
+            traffic_class: 0,
+            options: PathOptions::default(),
+        };
         // 20 us where there is no buffer.
         Connect { remote: other.number(), psn: Psn::new(psn), path, mtu: Mtu::Bytes1024, min_rnr_timer: 2 }
     }

@@ -118,13 +118,19 @@ pub(crate) fn is_device(file: i32) -> bool {
 
 /// A file that is a device is about to be closed.
 pub(crate) fn closing(file: i32) {
-    let entry = BUS.write().files.remove(&file);
+    let (entry, is_last) = {
+        let mut bus = BUS.write();
+        let entry = bus.files.remove(&file);
+        let is_last = entry.as_ref().is_some_and(|(closed, _)| !bus.files.values().any(|(device, _)| device.is(closed)));
+        (entry, is_last)
+    };
     for place in &FILES {
         let _ = place.compare_exchange(file, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
     if let Some((device, context)) = entry {
         device.close(context);
-        if std::env::var_os(PROFILE_VARIABLE).is_some() {
+        // What others have open is not left yet.
+        if is_last && std::env::var_os(PROFILE_VARIABLE).is_some() {
             report(&device);
         }
     }

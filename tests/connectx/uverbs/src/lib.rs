@@ -59,6 +59,12 @@ pub struct Device {
 }
 
 impl Device {
+    /// Whether both are copies of one.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+    }
+
     /// A device with software steering, if the profile's generation has it, that a kernel has initialized.
     ///
     /// # Errors

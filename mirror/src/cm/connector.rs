@@ -1,0 +1,120 @@
+//! The connection manager as a way to connect.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::lookup_host;
+use tokio::task::JoinSet;
+
+use super::channel::Mode;
+use super::connect::{Established, Listener, Request, Settings, connect};
+use super::error::CmError;
+use super::event::EventKind;
+use super::identifier::Identifier;
+use crate::connection::{ConnectError, Connection, Connector, Gone, Local};
+
+/// Connects to an address, where an [`Acceptor`] listens.
+#[derive(Debug)]
+pub struct Dialer {
+    /// The address: a name or number, a colon and a port.
+    pub address: String,
+    /// What this end is configured with.
+    pub settings: Settings,
+}
+
+impl Connector for Dialer {
+    async fn next(&mut self, local: &Local) -> Result<Connection, ConnectError> {
+        let address = resolve(&self.address).await?;
+        let mut end = local.unconnected()?;
+        let receives = end.receives();
+        let to = (address, Mode::Reactor);
+        let connected = connect(to, (local.context(), end.pair()), receives, &self.settings).await;
+        let Established { agreed, identifier } = connected.map_err(|error| failed(&self.address, error))?;
+        Ok(end.connected(agreed, self.address.clone(), gone(identifier)))
+    }
+}
+
+/// Takes connections that [`Dialer`]s ask for. One that asks and then says nothing holds up no other.
+#[derive(Debug)]
+pub struct Acceptor {
+    listener: Listener,
+    address: String,
+    settings: Settings,
+    begun: JoinSet<Result<Connection, ConnectError>>,
+}
+
+impl Acceptor {
+    /// Listens at an address, in the reactor of the tokio runtime that this is called in.
+    ///
+    /// # Errors
+    /// Fails if that address cannot be listened at.
+    pub async fn bind(address: &str, settings: Settings) -> Result<Self, ConnectError> {
+        let bound = Listener::bind(resolve(address).await?, Mode::Reactor);
+        let failed = |error: crate::verbs::CallError| failed(address, error.into());
+        Ok(Self { listener: bound.map_err(failed)?, address: address.to_owned(), settings, begun: JoinSet::new() })
+    }
+
+    /// The port that it listens at.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.listener.port()
+    }
+}
+
+impl Connector for Acceptor {
+    async fn next(&mut self, local: &Local) -> Result<Connection, ConnectError> {
+        loop {
+            tokio::select! {
+                Some(Ok(outcome)) = self.begun.join_next() => return outcome,
+                asked = self.listener.next(None) => {
+                    let request = asked.map_err(|error| failed(&self.address, error))?;
+                    self.begun.spawn(answer(request, local.clone(), self.settings));
+                }
+            }
+        }
+    }
+}
+
+async fn answer(request: Request, local: Local, settings: Settings) -> Result<Connection, ConnectError> {
+    let peer = request.peer().map_or_else(|| "a peer without an IP address".to_owned(), |peer| peer.to_string());
+    let mut end = local.unconnected()?;
+    let receives = end.receives();
+    let accepted = request.accept((local.context(), end.pair()), receives, &settings).await;
+    let Established { agreed, identifier } = accepted.map_err(|error| failed(&peer, error))?;
+    Ok(end.connected(agreed, peer, gone(identifier)))
+}
+
+async fn resolve(address: &str) -> Result<SocketAddr, ConnectError> {
+    let unknown = |source| ConnectError::Address { address: address.to_owned(), source };
+    let mut found = lookup_host(address).await.map_err(unknown)?;
+    found.next().ok_or_else(|| unknown(io::ErrorKind::NotFound.into()))
+}
+
+fn failed(peer: &str, error: CmError) -> ConnectError {
+    let address = peer.to_owned();
+    match error {
+        CmError::Unresolved { kind, source } => {
+            ConnectError::Address { address, source: io::Error::new(source.kind(), format!("{kind}: {source}")) }
+        }
+        CmError::Call(error) if error.call.starts_with("rdma_") => {
+            ConnectError::Address { address, source: io::Error::new(error.source.kind(), error.to_string()) }
+        }
+        CmError::Call(error) => ConnectError::QueuePair(error),
+        error => ConnectError::Peer { peer: address, source: error.into() },
+    }
+}
+
+/// Ends when the other end disconnects, which the kernel does for a process that is killed.
+fn gone(identifier: Identifier) -> Gone {
+    Box::pin(async move {
+        loop {
+            match identifier.event(None).await {
+                Ok((event, _)) if matches!(event.kind, EventKind::Disconnected | EventKind::DeviceRemoval) => {
+                    return event.kind.to_string();
+                }
+                Ok(_) => {}
+                Err(error) => return error.to_string(),
+            }
+        }
+    })
+}

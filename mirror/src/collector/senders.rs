@@ -1,0 +1,187 @@
+//! What the collector knows of each sender.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use sluice_control::mirror::{CLASSES, Class};
+
+use super::capture::{Interface, Lost};
+use super::mark::{Mark, Marks};
+use super::seen::PortKey;
+use super::sequence::Sequence;
+use crate::wire::{Cause, Drops, Hello, Layout, Port};
+
+/// How many senders are remembered. The one that was heard of longest ago is forgotten first.
+const SENDERS: usize = 256;
+
+/// The header of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Batch {
+    pub(super) sender: u64,
+    pub(super) class: Class,
+    pub(super) layout: Layout,
+    pub(super) frames: u32,
+    pub(super) sequence: u64,
+    pub(super) drops: Drops,
+}
+
+/// All senders, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Senders {
+    known: HashMap<u64, Known>,
+    heard: u64,
+}
+
+/// What is known of a sender.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    name: String,
+    ports: Vec<Port>,
+    interfaces: HashMap<PortKey, Interface>,
+    pub(super) classes: [ClassState; CLASSES],
+    heard: u64,
+}
+
+/// What is known of a class.
+#[derive(Debug, Default)]
+pub(super) struct ClassState {
+    pub(super) sequence: Sequence,
+    /// Drops that the sender told of, and those that files tell of already.
+    drops: Drops,
+    told: Drops,
+    missing: u64,
+    pub(super) written: u64,
+    pub(super) missed: u64,
+    pub(super) duplicates: u64,
+}
+
+impl Senders {
+    /// As an earlier collector has left them.
+    pub(super) fn resumed(marks: Marks) -> Self {
+        let known = marks.into_iter().map(|(sender, next)| {
+            let class = |next: Option<u64>| ClassState {
+                sequence: next.map(Sequence::resumed).unwrap_or_default(),
+                ..ClassState::default()
+            };
+            (sender, Known { classes: next.map(class), ..Known::default() })
+        });
+        Self { known: known.collect(), heard: 0 }
+    }
+
+    /// Takes what a sender says of itself, and returns up to where each class was taken over.
+    pub(super) fn hello(&mut self, sender: u64, hello: Hello) -> [u64; CLASSES] {
+        let known = self.known(sender);
+        known.name = hello.name;
+        if known.ports != hello.ports {
+            known.ports = hello.ports;
+            known.interfaces.clear();
+        }
+        known.classes.each_ref().map(|class| class.sequence.acknowledged())
+    }
+
+    /// Returns what is known of a sender, which is known from now on.
+    pub(super) fn known(&mut self, sender: u64) -> &mut Known {
+        self.heard += 1;
+        if !self.known.contains_key(&sender) && self.known.len() >= SENDERS {
+            let oldest = self.known.iter().min_by_key(|(_, known)| known.heard).map(|(sender, _)| *sender);
+            oldest.and_then(|oldest| self.known.remove(&oldest));
+        }
+        let known = self.known.entry(sender).or_default();
+        known.heard = self.heard;
+        known
+    }
+
+    /// Returns a mark of each class of which something was taken over.
+    pub(super) fn marks(&self) -> impl Iterator<Item = Mark> {
+        self.known.iter().flat_map(|(sender, known)| {
+            let marks = Class::ALL.into_iter().zip(&known.classes);
+            let marks =
+                marks.map(|(class, state)| Mark { sender: *sender, class, next: state.sequence.acknowledged() });
+            marks.filter(|mark| mark.next > 0)
+        })
+    }
+
+    /// Returns in words what has come from a sender, and what has not.
+    pub(super) fn summary(&self, sender: u64) -> String {
+        let Some(known) = self.known.get(&sender) else { return String::new() };
+        let mut text = format!("sender {}", known.name);
+        for (class, state) in Class::ALL.into_iter().zip(&known.classes) {
+            let ClassState { written, missed, duplicates, drops, .. } = state;
+            if *written + *missed + *duplicates + drops.total() == 0 {
+                continue;
+            }
+            let counts = [(*missed, "missing"), (*duplicates, "twice")];
+            // A text takes everything.
+            let _ = write!(text, "; {class}: {written} frames");
+            for (count, what) in counts.into_iter().chain(drops.iter().map(|(cause, count)| (count, cause.word()))) {
+                if count > 0 {
+                    let _ = write!(text, ", {count} {what}");
+                }
+            }
+        }
+        text
+    }
+}
+
+impl Known {
+    /// Returns the interface of the capture that frames of a port are shown at.
+    pub(super) fn interface(&mut self, sender: u64, key: PortKey) -> &Interface {
+        let (name, ports) = (&self.name, &self.ports);
+        self.interfaces.entry(key).or_insert_with(|| {
+            let port = ports.iter().find(|port| match key {
+                PortKey::Number(number) => port.number == number,
+                PortKey::Ifindex(ifindex) => port.ifindex == ifindex,
+            });
+            let number = port.and_then(|port| port.number).or(match key {
+                PortKey::Number(number) => number,
+                PortKey::Ifindex(_) => None,
+            });
+            let number = number.map_or_else(|| "port unknown".to_owned(), |number| format!("port {number}"));
+            let device = match key {
+                PortKey::Ifindex(ifindex) => format!(", ifindex {ifindex}"),
+                PortKey::Number(_) => String::new(),
+            };
+            Interface {
+                sender,
+                name: port.map_or_else(|| number.clone(), |port| port.name.clone()),
+                description: format!("sender {name}, {number}{device}"),
+            }
+        })
+    }
+}
+
+impl ClassState {
+    /// Takes the totals that a sender has told.
+    pub(super) fn take_drops(&mut self, drops: Drops) {
+        for (cause, count) in drops.iter() {
+            self.drops[cause] = self.drops[cause].max(count);
+        }
+    }
+
+    /// Notes frames that have not come.
+    pub(super) fn miss(&mut self, frames: u64) {
+        self.missing += frames;
+        self.missed += frames;
+    }
+
+    /// Returns what no file tells of yet.
+    pub(super) fn lost(&self, class: Class) -> Option<Lost> {
+        let news = |(cause, count): (Cause, u64)| (cause, count - self.told[cause]);
+        let news = self.drops.iter().map(news).filter(|(_, count)| *count > 0);
+        let mut frames = self.missing;
+        let mut causes = format!("class {class}, lost before this frame:");
+        if self.missing > 0 {
+            let _ = write!(causes, " {} missing", self.missing);
+        }
+        for (cause, count) in news {
+            frames += count;
+            let _ = write!(causes, " {count} {}", cause.word());
+        }
+        (frames > 0).then_some(Lost { frames, causes })
+    }
+
+    /// Notes that a file tells of everything.
+    pub(super) fn told(&mut self) {
+        (self.told, self.missing) = (self.drops, 0);
+    }
+}

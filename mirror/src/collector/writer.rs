@@ -1,0 +1,196 @@
+//! The thread that writes: it alone knows what has come of each sender, so that frames are judged and written in one order.
+//!
+//! Sessions hand it jobs, at most as many as they have granted. It may block in a slow disk or pipe; sessions then grant no more credit.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, select_biased, unbounded};
+use sluice_control::mirror::{CLASSES, Class};
+use tokio::sync::{mpsc, oneshot};
+
+use super::metrics::CollectorMetrics;
+use super::output::{Output, Outputs};
+use super::senders::Batch;
+use crate::verbs::Buffer;
+use crate::wire::{Drops, HEADER, Hello};
+
+/// How often the thread looks whether the next file is due.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What a session wants done.
+pub(super) enum Job {
+    /// A sender says who it is; the answer is [`Done::Welcome`].
+    Hello { sender: u64, hello: Hello, is_first: bool, done: mpsc::UnboundedSender<Done> },
+    /// Drops that a sender has counted.
+    Drops { sender: u64, drops: Vec<(Class, Drops)> },
+    /// Frames; the answer is [`Done::Batch`].
+    Batch { batch: Batch, message: Message, done: mpsc::UnboundedSender<Done> },
+}
+
+/// A message as it was received.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) tag: u64,
+    pub(super) buffers: Vec<Buffer>,
+    pub(super) length: usize,
+}
+
+impl Message {
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.buffers.first().and_then(|buffer| buffer.get(..self.length)).unwrap_or_default()
+    }
+}
+
+/// What was done.
+pub(super) enum Done {
+    /// The sender is known; of each class, up to which frame it was taken over.
+    Welcome([u64; CLASSES]),
+    /// A batch was taken over, up to that sequence number; the memory of its message is free.
+    Batch { class: Class, acknowledged: u64, message: Message },
+}
+
+/// The way to the thread. Copies lead to the same.
+#[derive(Clone)]
+pub(super) struct Jobs {
+    urgent: Sender<Job>,
+    others: Sender<Job>,
+}
+
+impl Jobs {
+    /// Hands a job over. Batches of classes whose protocols count on milliseconds come first, and hellos that change something.
+    pub(super) fn submit(&self, job: Job) {
+        let urgent = match &job {
+            Job::Batch { batch, .. } => matches!(batch.class, Class::Bfd | Class::Lacp),
+            // The ports that batches behind it name. The first one comes after what an earlier connection of the sender brought.
+            Job::Hello { is_first, .. } => !is_first,
+            Job::Drops { .. } => false,
+        };
+        let queue = if urgent { &self.urgent } else { &self.others };
+        // The thread has ended, and with it the collector.
+        queue.send(job).unwrap_or_default();
+    }
+}
+
+/// The thread.
+pub(super) struct Writer {
+    jobs: Option<Jobs>,
+    stop: Option<Sender<()>>,
+    is_abandoned: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    failed: oneshot::Receiver<io::Error>,
+}
+
+impl Writer {
+    /// Opens the outputs, and starts the thread.
+    pub(super) fn start(outputs: Outputs, metrics: CollectorMetrics) -> io::Result<Self> {
+        let mut output = Output::new(outputs, metrics)?;
+        let (urgent, urgent_jobs) = unbounded();
+        let (others, other_jobs) = unbounded();
+        let (stop, stopped) = bounded(0);
+        let (fail, failed) = oneshot::channel();
+        let is_abandoned = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&is_abandoned);
+        let thread = thread::Builder::new().name("mirror-writer".to_owned()).spawn(move || {
+            let outcome = run(&mut output, (&urgent_jobs, &other_jobs, &stopped), &flag);
+            if let Err(error) = outcome {
+                // Nobody may be there any more.
+                fail.send(error).unwrap_or_default();
+            } else if !flag.load(Ordering::Relaxed) {
+                output.finish();
+            }
+        })?;
+        let jobs = Some(Jobs { urgent, others });
+        Ok(Self { jobs, stop: Some(stop), is_abandoned, thread: Some(thread), failed })
+    }
+
+    pub(super) fn jobs(&self) -> Option<Jobs> {
+        self.jobs.clone()
+    }
+
+    /// Ends if the thread cannot go on, with the reason.
+    pub(super) async fn failed(&mut self) -> io::Error {
+        match (&mut self.failed).await {
+            Ok(error) => error,
+            Err(_) => io::Error::other("the thread that writes has ended"),
+        }
+    }
+
+    /// Writes what was handed over, and statistics at the end.
+    pub(super) fn finish(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        (self.jobs, self.stop) = (None, None);
+        if let Some(thread) = self.thread.take() {
+            // It catches nothing that would be told here.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for Writer {
+    /// As if the process had been killed: what was handed over and not written yet is not written.
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.is_abandoned.store(true, Ordering::Relaxed);
+            self.end();
+        }
+    }
+}
+
+fn run(
+    output: &mut Output,
+    (urgent, others, stop): (&Receiver<Job>, &Receiver<Job>, &Receiver<()>),
+    is_abandoned: &AtomicBool,
+) -> io::Result<()> {
+    loop {
+        let job = select_biased! {
+            recv(urgent) -> job => job.ok(),
+            recv(others) -> job => job.ok(),
+            recv(stop) -> _ => None,
+            default(LOOK) => {
+                output.rotate();
+                continue;
+            }
+        };
+        if is_abandoned.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match job {
+            Some(job) => take(output, job)?,
+            None => break,
+        }
+    }
+    // What was handed over before.
+    for queue in [urgent, others] {
+        loop {
+            match queue.try_recv() {
+                Ok(job) => take(output, job)?,
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn take(output: &mut Output, job: Job) -> io::Result<()> {
+    match job {
+        Job::Hello { sender, hello, done, .. } => {
+            let acknowledged = output.hello(sender, hello);
+            // The session may be over.
+            done.send(Done::Welcome(acknowledged)).unwrap_or_default();
+        }
+        Job::Drops { sender, drops } => output.drops(sender, &drops),
+        Job::Batch { batch, message, done } => {
+            let payload = message.bytes().get(HEADER..).unwrap_or_default();
+            let acknowledged = output.batch(&batch, payload)?;
+            done.send(Done::Batch { class: batch.class, acknowledged, message }).unwrap_or_default();
+        }
+    }
+    Ok(())
+}

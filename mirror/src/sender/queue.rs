@@ -1,0 +1,342 @@
+//! The queue of a class: batches that wait for credit, those that are under way, and those that the collector has not acknowledged yet.
+//!
+//! A batch keeps its memory until the collector has acknowledged it. So a batch is never sent twice in one connection, and after a lost
+//! one all that were not acknowledged are sent again, with the sequence numbers that they had.
+
+use std::collections::VecDeque;
+
+use crate::wire::{Cause, ClassGrant, Drops, HEADER, Layout};
+
+/// Batches of one class, in the order of their sequence numbers. `B` is the memory of a batch.
+#[derive(Debug)]
+pub(super) struct ClassQueue<B> {
+    next_sequence: u64,
+    batches: VecDeque<Queued<B>>,
+    /// How many at the front were posted in this connection.
+    posted: usize,
+    /// Credit of this connection, as totals.
+    granted: ClassGrant,
+    used_messages: u64,
+    used_bytes: u64,
+    /// Of all that were ever posted, the sequence number behind the last frame.
+    highest: u64,
+    drops: Drops,
+}
+
+#[derive(Debug)]
+struct Queued<B> {
+    facts: Facts,
+    /// Where it came from.
+    source: usize,
+    /// `None` while the device has it.
+    memory: Option<B>,
+}
+
+/// What is known of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) sequence: u64,
+    pub(super) frames: u32,
+    pub(super) captured: u64,
+    pub(super) layout: Layout,
+    /// Bytes of the payload.
+    pub(super) length: usize,
+}
+
+impl Facts {
+    fn end(&self) -> u64 {
+        self.sequence + u64::from(self.frames)
+    }
+}
+
+impl<B> Default for ClassQueue<B> {
+    fn default() -> Self {
+        Self {
+            next_sequence: 0,
+            batches: VecDeque::new(),
+            posted: 0,
+            granted: ClassGrant::default(),
+            used_messages: 0,
+            used_bytes: 0,
+            highest: 0,
+            drops: Drops::default(),
+        }
+    }
+}
+
+impl<B> ClassQueue<B> {
+    /// Puts a batch of a source at the end.
+    pub(super) fn push(&mut self, source: usize, batch: NewBatch<B>) {
+        let NewBatch { frames, captured, layout, length, memory } = batch;
+        let facts = Facts { sequence: self.next_sequence, frames, captured, layout, length };
+        self.next_sequence = facts.end();
+        self.batches.push_back(Queued { facts, source, memory: Some(memory) });
+    }
+
+    /// Takes the memory of the next batch that there is credit for, to be posted.
+    pub(super) fn post(&mut self) -> Option<(Facts, B)> {
+        let batch = self.batches.get_mut(self.posted)?;
+        let bytes = message_bytes(batch.facts.length);
+        let has_credit =
+            self.used_messages < self.granted.messages && self.used_bytes.saturating_add(bytes) <= self.granted.bytes;
+        let memory = batch.memory.take_if(|_| has_credit)?;
+        self.used_messages += 1;
+        self.used_bytes += bytes;
+        self.posted += 1;
+        self.highest = self.highest.max(batch.facts.end());
+        Some((batch.facts, memory))
+    }
+
+    /// Takes the memory of a batch back from the device: the batch has arrived, or it was lost with the connection. The batch is still
+    /// here, since it stays for as long as the device has its memory.
+    pub(super) fn returned(&mut self, sequence: u64, memory: B) {
+        let place = self.batches.binary_search_by_key(&sequence, |batch| batch.facts.sequence);
+        if let Some(batch) = place.ok().and_then(|place| self.batches.get_mut(place)) {
+            batch.memory = Some(memory);
+        }
+    }
+
+    /// Takes what the collector grants.
+    pub(super) fn grant(&mut self, grant: ClassGrant) -> Result<(), GrantError> {
+        if grant.acknowledged > self.highest {
+            return Err(GrantError { acknowledged: grant.acknowledged, highest: self.highest });
+        }
+        self.granted = grant;
+        Ok(())
+    }
+
+    /// Takes the next batch out that was acknowledged, and that the device does not have: its frames, source and memory.
+    pub(super) fn acknowledged(&mut self) -> Option<(Facts, usize, B)> {
+        let first = self.batches.front_mut()?;
+        if first.facts.end() > self.granted.acknowledged {
+            return None;
+        }
+        let memory = first.memory.take()?;
+        let batch = self.batches.pop_front()?;
+        self.posted = self.posted.saturating_sub(1);
+        Some((batch.facts, batch.source, memory))
+    }
+
+    /// Takes the next batch out that was not posted yet and whose message would be longer than this.
+    pub(super) fn too_long(&mut self, longest: u64) -> Option<(usize, B)> {
+        let fits = |batch: &Queued<B>| message_bytes(batch.facts.length) <= longest;
+        if self.batches.get(self.posted).is_none_or(fits) {
+            return None;
+        }
+        let batch = self.batches.remove(self.posted)?;
+        self.drops[Cause::TooLong] += u64::from(batch.facts.frames);
+        Some((batch.source, batch.memory?))
+    }
+
+    /// Notes that the connection is lost, once all memory that the device has given back is here. Batches whose memory is not are counted
+    /// as dropped; all others are to be sent again.
+    pub(super) fn disconnected(&mut self) {
+        self.batches.retain(|batch| {
+            let is_here = batch.memory.is_some();
+            // It has arrived, and the memory is all that is missing.
+            if !is_here && batch.facts.end() > self.granted.acknowledged {
+                self.drops[Cause::ConnectionLost] += u64::from(batch.facts.frames);
+            }
+            is_here
+        });
+        self.posted = 0;
+        self.granted = ClassGrant { messages: 0, bytes: 0, ..self.granted };
+        (self.used_messages, self.used_bytes) = (0, 0);
+    }
+
+    /// Gives up all batches, which are counted as dropped.
+    pub(super) fn stop(&mut self) {
+        for batch in self.batches.drain(..) {
+            self.drops[Cause::Stopped] += u64::from(batch.facts.frames);
+        }
+        self.posted = 0;
+    }
+
+    /// Returns how many frames are in the queue.
+    pub(super) fn frames(&self) -> u64 {
+        self.batches.iter().map(|batch| u64::from(batch.facts.frames)).sum()
+    }
+
+    /// Returns how many batches are with the collector, and not acknowledged.
+    pub(super) fn under_way(&self) -> usize {
+        self.posted
+    }
+
+    /// Whether batches wait that were not posted in this connection.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.posted < self.batches.len()
+    }
+
+    /// Returns the credit that is left: messages and bytes.
+    pub(super) fn credit(&self) -> (u64, u64) {
+        (self.granted.messages.saturating_sub(self.used_messages), self.granted.bytes.saturating_sub(self.used_bytes))
+    }
+
+    /// Returns the frames that were dropped here.
+    pub(super) fn drops(&self) -> Drops {
+        self.drops
+    }
+}
+
+/// A batch without a place in the order yet.
+#[derive(Debug)]
+pub(super) struct NewBatch<B> {
+    pub(super) frames: u32,
+    pub(super) captured: u64,
+    pub(super) layout: Layout,
+    pub(super) length: usize,
+    pub(super) memory: B,
+}
+
+/// A collector acknowledges what it was never sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the collector acknowledges frames up to {acknowledged}, where {highest} were sent")]
+pub(super) struct GrantError {
+    acknowledged: u64,
+    highest: u64,
+}
+
+/// Bytes of a message with a payload of that length.
+fn message_bytes(length: usize) -> u64 {
+    u64::try_from(HEADER + length).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn batch(frames: u32) -> NewBatch<u32> {
+        NewBatch { frames, captured: 0, layout: Layout::Frames, length: 100, memory: frames }
+    }
+
+    fn credit(messages: u64, acknowledged: u64) -> ClassGrant {
+        ClassGrant { messages, bytes: u64::MAX, acknowledged }
+    }
+
+    #[test]
+    fn nothing_is_posted_beyond_the_credit_in_messages_or_in_bytes() {
+        let mut queue = ClassQueue::default();
+        (1..=4).for_each(|frames| queue.push(0, batch(frames)));
+        assert!(queue.post().is_none(), "there is no credit yet");
+        queue.grant(credit(2, 0)).unwrap();
+        assert_eq!(queue.post().map(|(facts, memory)| (facts.sequence, memory)), Some((0, 1)));
+        assert_eq!(queue.post().map(|(facts, memory)| (facts.sequence, memory)), Some((1, 2)));
+        assert!(queue.post().is_none());
+        let bytes = 3 * message_bytes(100);
+        queue.grant(ClassGrant { messages: 9, bytes, acknowledged: 0 }).unwrap();
+        assert_eq!(queue.post().map(|(facts, _)| facts.sequence), Some(3));
+        assert!(queue.post().is_none());
+        assert_eq!((queue.credit(), queue.is_waiting(), queue.under_way()), ((6, 0), true, 3));
+    }
+
+    #[test]
+    fn memory_is_given_back_once_the_batch_is_acknowledged_and_the_device_is_done_with_it() {
+        let mut queue = ClassQueue::default();
+        (1..=2).for_each(|frames| queue.push(5, batch(frames)));
+        queue.grant(credit(2, 0)).unwrap();
+        let (first, second) = (queue.post().unwrap(), queue.post().unwrap());
+        queue.returned(second.0.sequence, second.1);
+        queue.grant(credit(2, 3)).unwrap();
+        assert!(queue.acknowledged().is_none(), "the device still has the first one");
+        queue.returned(first.0.sequence, first.1);
+        assert_eq!(queue.acknowledged().map(|(_, source, memory)| (source, memory)), Some((5, 1)));
+        assert_eq!(queue.acknowledged().map(|(_, source, memory)| (source, memory)), Some((5, 2)));
+        assert!(queue.acknowledged().is_none());
+    }
+
+    #[test]
+    fn what_was_never_sent_cannot_be_acknowledged() {
+        let mut queue = ClassQueue::default();
+        queue.push(0, batch(5));
+        assert_eq!(queue.grant(credit(1, 1)), Err(GrantError { acknowledged: 1, highest: 0 }));
+        queue.grant(credit(1, 0)).unwrap();
+        queue.post().unwrap();
+        queue.grant(credit(1, 5)).unwrap();
+    }
+
+    #[test]
+    fn a_batch_that_no_collector_takes_is_dropped_and_those_behind_it_go_on() {
+        let mut queue = ClassQueue::default();
+        queue.push(0, NewBatch { length: 10_000, ..batch(7) });
+        queue.push(0, batch(1));
+        assert_eq!(queue.too_long(5_000), Some((0, 7)));
+        assert_eq!(queue.too_long(5_000), None);
+        queue.grant(credit(1, 0)).unwrap();
+        assert_eq!(queue.post().map(|(facts, _)| facts.sequence), Some(7), "the collector will miss them");
+        assert_eq!(queue.drops()[Cause::TooLong], 7);
+    }
+
+    /// What happens to a queue.
+    #[derive(Debug, Clone)]
+    enum Event {
+        Push(u32),
+        Credit(u64),
+        Post,
+        Returned,
+        Acknowledged,
+        /// With so many of the batches that the device has lost for ever.
+        Lost(usize),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            (1_u32..5).prop_map(Event::Push),
+            (1_u64..3).prop_map(Event::Credit),
+            Just(Event::Post),
+            Just(Event::Post),
+            Just(Event::Returned),
+            Just(Event::Acknowledged),
+            (0_usize..2).prop_map(Event::Lost),
+        ]
+    }
+
+    proptest! {
+        /// A collector that has taken nothing twice has, with what is counted as dropped, everything in the end.
+        #[test]
+        fn each_frame_is_acknowledged_waits_or_is_counted_once(events in prop::collection::vec(event(), 0..120)) {
+            let mut queue = ClassQueue::default();
+            let (mut pushed, mut given_back, mut messages) = (0_u64, 0_u64, 0);
+            let mut device = VecDeque::new();
+            // Up to where the collector has taken everything that came.
+            let mut taken = 0;
+            for event in events {
+                match event {
+                    Event::Push(frames) => {
+                        queue.push(0, batch(frames));
+                        pushed += u64::from(frames);
+                    }
+                    Event::Credit(more) => {
+                        messages += more;
+                        queue.grant(credit(messages, taken)).unwrap();
+                    }
+                    Event::Post => device.extend(queue.post()),
+                    Event::Returned => {
+                        if let Some((facts, memory)) = device.pop_front() {
+                            taken = taken.max(facts.end());
+                            queue.returned(facts.sequence, memory);
+                        }
+                    }
+                    Event::Acknowledged => {
+                        queue.grant(credit(messages, taken)).unwrap();
+                        while let Some((facts, ..)) = queue.acknowledged() {
+                            given_back += u64::from(facts.frames);
+                        }
+                    }
+                    Event::Lost(lost) => {
+                        for (facts, memory) in device.drain(..).skip(lost) {
+                            queue.returned(facts.sequence, memory);
+                        }
+                        queue.disconnected();
+                        messages = 0;
+                    }
+                }
+                let known = given_back + queue.frames() + queue.drops().total();
+                // A batch whose memory is lost after it was acknowledged has arrived.
+                prop_assert!(known <= pushed);
+                prop_assert!(pushed - known <= taken);
+            }
+        }
+    }
+}

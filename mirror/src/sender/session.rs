@@ -1,0 +1,292 @@
+//! One connection of a sender.
+
+use std::time::Duration;
+
+use sluice_control::mirror::Class;
+use tokio::time::Instant;
+
+use super::queue::{ClassQueue, Facts, GrantError};
+use crate::connection::{Connection, Local};
+use crate::verbs::{
+    Buffer, CallError, Completion, Failure, Operation, Outcome, Payload, ReceiveRequest, Received, SendRequest, Sent,
+};
+use crate::wire::{CLASSES, Drops, Grant, HEADER, HEARTBEAT, Header, Hello, Kind, WireError, write_heartbeat};
+
+/// For how long a collector may leave a heartbeat without an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of a hello at most, header included: collectors have room for as many.
+pub(crate) const CONTROL: usize = 32 << 10;
+
+/// Messages of a class that the device has at a time. More would only stand in the way of other classes.
+const IN_FLIGHT: u32 = 2;
+
+/// Of a request's tag: the lowest bit, above the sequence number, of the class.
+const CLASS_SHIFT: u32 = 56;
+
+/// Tag of a hello or heartbeat.
+const CONTROL_TAG: u64 = u64::MAX;
+
+/// A connection with all that is under way on it.
+pub(super) struct Session {
+    connection: Connection,
+    sender: u64,
+    /// Requests that are to be posted together.
+    chain: Vec<SendRequest<'static>>,
+    /// Free buffers for headers.
+    headers: Vec<Buffer>,
+    /// The buffer for hellos and heartbeats, while it is free.
+    control: Option<Buffer>,
+    controls: u64,
+    answered: u64,
+    asked: Instant,
+    in_flight: [u32; CLASSES],
+    returned: Vec<(Class, u64, Buffer)>,
+    granted: Option<Grant>,
+    longest: Option<u64>,
+    completions: Vec<Completion>,
+    grants: u32,
+}
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SessionError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("a message was not sent: {0}")]
+    Send(Failure),
+    #[error("a grant was not received: {0}")]
+    Receive(Failure),
+    #[error("{0}")]
+    Gone(String),
+    #[error("the collector sent what is no grant: {0}")]
+    Wire(#[from] WireError),
+    #[error(transparent)]
+    Grant(#[from] GrantError),
+    #[error("the collector has not answered a heartbeat within {} seconds", PATIENCE.as_secs())]
+    Silence,
+}
+
+impl Session {
+    pub(super) fn new(local: &Local, connection: Connection, sender: u64) -> Result<Self, CallError> {
+        let room = connection.pair.room();
+        let count = usize::try_from(room.sends).unwrap_or(usize::MAX);
+        const SPACED: usize = HEADER.next_multiple_of(64);
+        let mut memory = local.domain().buffer(count * SPACED)?;
+        let headers = (0..count).map(|_| {
+            let mut header = memory.split_to(SPACED);
+            header.truncate(HEADER);
+            header
+        });
+        let headers = headers.collect();
+        Ok(Self {
+            connection,
+            sender,
+            chain: Vec::new(),
+            headers,
+            control: Some(local.domain().buffer(CONTROL)?),
+            controls: 0,
+            answered: 0,
+            asked: Instant::now(),
+            in_flight: [0; CLASSES],
+            returned: Vec::new(),
+            granted: None,
+            longest: None,
+            completions: Vec::new(),
+            grants: local.capacity().receives,
+        })
+    }
+
+    pub(super) fn peer(&self) -> &str {
+        &self.connection.peer
+    }
+
+    /// For how many grants there are receive requests.
+    pub(super) fn grants(&self) -> u32 {
+        self.grants
+    }
+
+    /// Waits until the device or the other end tells of something, and takes it. Nothing is lost if this is dropped before it is done.
+    pub(super) async fn happened(&mut self) -> Result<(), SessionError> {
+        let Connection { completions, gone, .. } = &mut self.connection;
+        tokio::select! {
+            told = completions.next(&mut self.completions) => {
+                told?;
+            }
+            why = gone => return Err(SessionError::Gone(why)),
+        }
+        let mut told = std::mem::take(&mut self.completions);
+        let mut outcome = Ok(());
+        for Completion { outcome: told, .. } in told.drain(..) {
+            // All buffers come back, whatever has failed.
+            outcome = outcome.and(self.take(told));
+        }
+        self.completions = told;
+        outcome
+    }
+
+    fn take(&mut self, outcome: Outcome) -> Result<(), SessionError> {
+        match outcome {
+            Outcome::Sent(sent) => {
+                sent.into_iter().for_each(|sent| self.sent(sent));
+                Ok(())
+            }
+            Outcome::SendFailed { before, failed, failure } => {
+                before.into_iter().chain([failed]).for_each(|sent| self.sent(sent));
+                Err(SessionError::Send(failure))
+            }
+            Outcome::Received(received) => self.received(received),
+            Outcome::ReceiveFailed { failure, .. } => Err(SessionError::Receive(failure)),
+        }
+    }
+
+    fn sent(&mut self, sent: Sent) {
+        let mut buffers = sent.buffers.into_iter();
+        if sent.tag == CONTROL_TAG {
+            self.control = buffers.next();
+            return;
+        }
+        let code = u8::try_from(sent.tag >> CLASS_SHIFT).unwrap_or(u8::MAX);
+        let (Some(class), Some(header), Some(payload)) = (Class::of_code(code), buffers.next(), buffers.next()) else {
+            return;
+        };
+        self.headers.push(header);
+        self.in_flight[class.index()] -= 1;
+        self.returned.push((class, sent.tag & ((1 << CLASS_SHIFT) - 1), payload));
+    }
+
+    fn received(&mut self, received: Received) -> Result<(), SessionError> {
+        let Received { tag, buffers, length, .. } = received;
+        let grant = Grant::parse(buffers.first().and_then(|buffer| buffer.get(..length)).unwrap_or_default())?;
+        self.connection.pair.receive(vec![ReceiveRequest { tag, buffers }]).map_err(|refused| refused.error)?;
+        self.answered = grant.controls;
+        self.longest = Some(grant.longest.into());
+        self.granted = Some(grant);
+        Ok(())
+    }
+
+    /// Returns the payloads of batches that the device is done with, by their class and sequence number.
+    pub(super) fn returned(&mut self) -> Vec<(Class, u64, Buffer)> {
+        std::mem::take(&mut self.returned)
+    }
+
+    /// Returns the latest grant, once.
+    pub(super) fn granted(&mut self) -> Option<Grant> {
+        self.granted.take()
+    }
+
+    /// Returns how long a message may be; `None` before the first grant.
+    pub(super) fn longest(&self) -> Option<u64> {
+        self.longest
+    }
+
+    /// Whether the device can take another batch of a class, and the collector understands it.
+    pub(super) fn has_room(&self, class: Class) -> bool {
+        self.in_flight[class.index()] < IN_FLIGHT && !self.headers.is_empty()
+    }
+
+    /// Adds a batch to what is to be posted.
+    pub(super) fn batch(&mut self, class: Class, facts: Facts, drops: Drops, payload: Buffer) {
+        let Some(mut header) = self.headers.pop() else { return };
+        let Facts { sequence, frames, captured, layout, length } = facts;
+        let kind = Kind::Batch { class, layout, frames, sequence, captured, drops };
+        Header { sender: self.sender, length: u32::try_from(length).unwrap_or(u32::MAX), kind }.write(&mut header);
+        self.in_flight[class.index()] += 1;
+        self.chain.push(SendRequest {
+            tag: u64::from(class.code()) << CLASS_SHIFT | sequence,
+            operation: Operation::Send,
+            immediate: None,
+            payload: Payload::Buffers(vec![header, payload]),
+            is_signalled: false,
+            is_solicited: false,
+        });
+    }
+
+    /// Whether the last hello or heartbeat was answered.
+    pub(super) fn may_send_control(&self) -> bool {
+        self.control.is_some() && self.answered == self.controls
+    }
+
+    /// Fails if the collector owes an answer for too long.
+    pub(super) fn check_answer(&self) -> Result<(), SessionError> {
+        if self.answered == self.controls || self.asked.elapsed() < PATIENCE {
+            Ok(())
+        } else {
+            Err(SessionError::Silence)
+        }
+    }
+
+    pub(super) fn hello(&mut self, hello: &Hello) -> Result<(), SessionError> {
+        let bytes = hello.bytes(CONTROL - HEADER);
+        self.control(Kind::Hello, bytes.len(), |into| into.copy_from_slice(&bytes))
+    }
+
+    pub(super) fn heartbeat(&mut self, drops: impl Iterator<Item = Drops>) -> Result<(), SessionError> {
+        self.control(Kind::Heartbeat, HEARTBEAT, |into| write_heartbeat(drops, into))
+    }
+
+    fn control(&mut self, kind: Kind, length: usize, write: impl FnOnce(&mut [u8])) -> Result<(), SessionError> {
+        let Some(mut buffer) = self.control.take() else { return Ok(()) };
+        buffer.restore();
+        buffer.truncate(HEADER + length);
+        Header { sender: self.sender, length: u32::try_from(length).unwrap_or(u32::MAX), kind }.write(&mut buffer);
+        write(&mut buffer[HEADER..]);
+        self.controls += 1;
+        self.asked = Instant::now();
+        self.chain.push(SendRequest {
+            tag: CONTROL_TAG,
+            operation: Operation::Send,
+            immediate: None,
+            payload: Payload::Buffers(vec![buffer]),
+            is_signalled: false,
+            is_solicited: false,
+        });
+        self.post()
+    }
+
+    /// Posts what has been added. Only the last request of a chain is signalled: its completion brings the others back.
+    pub(super) fn post(&mut self) -> Result<(), SessionError> {
+        let Some(last) = self.chain.last_mut() else { return Ok(()) };
+        last.is_signalled = true;
+        let chain = std::mem::take(&mut self.chain);
+        self.connection.pair.send(chain).map_err(|refused| {
+            for request in refused.rest {
+                if let Payload::Buffers(buffers) = request.payload {
+                    self.sent(Sent { tag: request.tag, buffers });
+                }
+            }
+            SessionError::Call(refused.error)
+        })
+    }
+
+    /// Ends the connection, and gives the memory of all batches back to their queues.
+    pub(super) fn end(mut self, queues: &mut [ClassQueue<Buffer>; CLASSES]) {
+        for request in std::mem::take(&mut self.chain) {
+            if let Payload::Buffers(buffers) = request.payload {
+                self.sent(Sent { tag: request.tag, buffers });
+            }
+        }
+        let mut returned = self.returned();
+        let Self { connection: Connection { pair, completions, .. }, completions: mut told, .. } = self;
+        // Brings everything back.
+        drop(pair);
+        // What cannot be polled is counted as lost.
+        completions.poll(&mut told).unwrap_or_default();
+        for Completion { outcome, .. } in told {
+            let (before, failed) = match outcome {
+                Outcome::Sent(sent) => (sent, None),
+                Outcome::SendFailed { before, failed, .. } => (before, Some(failed)),
+                Outcome::Received(_) | Outcome::ReceiveFailed { .. } => continue,
+            };
+            for Sent { tag, buffers } in before.into_iter().chain(failed) {
+                let code = u8::try_from(tag >> CLASS_SHIFT).unwrap_or(u8::MAX);
+                if let (Some(class), Some(payload)) = (Class::of_code(code), buffers.into_iter().nth(1)) {
+                    returned.push((class, tag & ((1 << CLASS_SHIFT) - 1), payload));
+                }
+            }
+        }
+        for (class, sequence, buffer) in returned {
+            queues[class.index()].returned(sequence, buffer);
+        }
+    }
+}

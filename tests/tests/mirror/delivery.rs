@@ -1,0 +1,123 @@
+//! What is copied arrives.
+
+use std::time::{Duration, Instant};
+
+use sluice_control::mirror::Class;
+use sluice_mirror::collector::{Files, Outputs};
+use sluice_mirror::source::Batching;
+use sluice_tests::mlx5::on_device;
+
+use crate::agent::Agent;
+use crate::captures::{files, frames, tshark};
+use crate::rig::{CONFIG, Rig, folder, frame, play, speak};
+
+#[test]
+fn frames_of_all_classes_come_out_byte_for_byte_with_port_and_ufid_and_tshark_reads_the_file() {
+    let name = "delivery::frames_of_all_classes_come_out_byte_for_byte_with_port_and_ufid_and_tshark_reads_the_file";
+    on_device("bluefield-3", name, |_| {
+        play(async {
+            let rig = Rig::new();
+            let agent = Agent::new(&rig.socket());
+            let collector = rig.collect().await;
+            let sender = rig.send(Batching::default());
+            // From shorter than Ethernet has to the longest that a message can have.
+            let lengths = [60, 61, 64, 1514, 9018, 65_000];
+            let all: Vec<_> = (0..180_u64)
+                .map(|number| {
+                    let place = usize::try_from(number).unwrap();
+                    frame(Class::ALL[place % 9], number, lengths[place % lengths.len()])
+                })
+                .collect();
+            let said = all.clone();
+            let _agent = speak(agent, move |agent| {
+                agent.greet();
+                said.iter().for_each(|frame| agent.copy(frame));
+            })
+            .await;
+            for class in Class::ALL {
+                rig.acknowledged(class, 20).await;
+            }
+            collector.stop().await;
+            sender.stop().await;
+            let written = frames(folder(&rig));
+            assert_eq!(written.len(), all.len());
+            // In each class, in their order.
+            for class in Class::ALL {
+                let here = written.iter().filter(|frame| frame.bytes[11] == class.code());
+                for (here, there) in here.zip(all.iter().filter(|frame| frame.class == class)) {
+                    assert!(here.bytes == there.bytes);
+                    assert_eq!(here.interface, if there.in_port == 1 { "client" } else { "uplink" });
+                    let ufid = there.ufid.map(|ufid| {
+                        let hex = format!("{ufid:032x}");
+                        format!("ufid:{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+                    });
+                    assert_eq!(here.comments, ufid.into_iter().collect::<Vec<_>>());
+                }
+            }
+            let file = files(folder(&rig)).pop().unwrap();
+            let lines = tshark(&file, &["frame.interface_name", "frame.len", "frame.comment"]);
+            assert_eq!(lines.len(), 180);
+            assert!(lines[0].starts_with("client\t") || lines[0].starts_with("uplink\t"), "{}", lines[0]);
+            assert_eq!(rig.sent("dropped_frames_total", Class::Arp), 0);
+            assert_eq!(rig.collected("latency_seconds_count", Class::Arp), 20);
+        });
+    });
+}
+
+#[test]
+fn files_are_rotated_by_size_and_each_can_be_read_alone() {
+    on_device("bluefield-3", "delivery::files_are_rotated_by_size_and_each_can_be_read_alone", |_| {
+        play(async {
+            let rig = Rig::new();
+            let agent = Agent::new(&rig.socket());
+            let files_of = Files { size: Some(20_000), ..rig.files() };
+            let collector = rig.collect_into(Outputs { files: Some(files_of), ..Outputs::default() }, &CONFIG).await;
+            let batching = Batching { size: 4096, age: Duration::from_millis(1), batches: 64 };
+            let sender = rig.send(batching);
+            let _agent = speak(agent, |agent| {
+                agent.greet();
+                for number in 0..300 {
+                    agent.copy(&frame(Class::Lldp, number, 300));
+                }
+            })
+            .await;
+            rig.acknowledged(Class::Lldp, 300).await;
+            collector.stop().await;
+            sender.stop().await;
+            let files = files(folder(&rig));
+            assert!((4..12).contains(&files.len()), "{files:?}");
+            let read: usize = files.iter().map(|file| tshark(file, &["frame.number"]).len()).sum();
+            assert_eq!(read, 300);
+        });
+    });
+}
+
+#[test]
+fn a_batch_is_sent_once_it_is_full_or_of_age_and_not_before() {
+    let name = "delivery::a_batch_is_sent_once_it_is_full_or_of_age_and_not_before";
+    on_device("bluefield-3", name, |_| {
+        play(async {
+            let rig = Rig::new();
+            let agent = Agent::new(&rig.socket());
+            let collector = rig.collect().await;
+            let age = Duration::from_millis(300);
+            let sender = rig.send(Batching { age, size: 10_000, batches: 4 });
+            let began = Instant::now();
+            let agent = speak(agent, |agent| {
+                agent.greet();
+                agent.copy(&frame(Class::Bfd, 0, 66));
+            })
+            .await;
+            rig.acknowledged(Class::Bfd, 1).await;
+            assert!(began.elapsed() >= age, "nobody knows that no other frame follows");
+            let _agent =
+                speak(agent, |agent| (0..101).for_each(|number| agent.copy(&frame(Class::Arp, number, 60)))).await;
+            // A frame takes 104 bytes.
+            rig.acknowledged(Class::Arp, 96).await;
+            assert_eq!(rig.sent("frames_total", Class::Arp), 96, "the others are not of age yet");
+            rig.acknowledged(Class::Arp, 101).await;
+            collector.stop().await;
+            sender.stop().await;
+        });
+    });
+}

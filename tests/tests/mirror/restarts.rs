@@ -1,0 +1,107 @@
+//! Collectors that come and go.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sluice_control::mirror::Class;
+use sluice_mirror::source::Batching;
+use sluice_tests::mlx5::with_options;
+use tokio::time::sleep;
+
+use crate::agent::Agent;
+use crate::captures::{files, frames, tshark};
+use crate::rig::{Rig, folder, frame, number, play, speak, until};
+
+/// What a device says of messages that a queue pair was killed under.
+const KILLED: [&str; 1] = ["did not answer"];
+
+#[test]
+fn of_100_000_frames_each_is_written_once_or_counted_while_the_collector_is_killed_5_times() {
+    let name = "restarts::of_100_000_frames_each_is_written_once_or_counted_while_the_collector_is_killed_5_times";
+    with_options("bluefield-3", &[], &KILLED, name, |_| {
+        play(async {
+            const CLASSES: [Class; 4] = [Class::Arp, Class::Lldp, Class::Bfd, Class::Bgp];
+            const EACH: u64 = 26_000;
+            let rig = Rig::new();
+            let mut agent = Agent::new(&rig.socket());
+            let sender = rig.send(Batching { size: 16 << 10, age: Duration::from_millis(1), batches: 8 });
+            agent = speak(agent, Agent::greet).await;
+            let talk = tokio::spawn(speak(agent, |agent| {
+                for number in 0..EACH {
+                    CLASSES.iter().for_each(|class| agent.copy(&frame(*class, number, 64)));
+                }
+            }));
+            for kill in 1..=5 {
+                let collector = rig.collect().await;
+                // Frames come in through each of them, and it dies in the midst of them.
+                let sum = || CLASSES.iter().map(|class| rig.sent("acknowledged_frames_total", *class)).sum::<u64>();
+                let before = sum();
+                until(sum, |now| *now >= before + 3_000).await;
+                collector.kill().await;
+                if kill % 2 == 0 {
+                    sleep(Duration::from_millis(30)).await;
+                }
+            }
+            let collector = rig.collect().await;
+            let agent = talk.await.unwrap();
+            for class in CLASSES {
+                let over = || rig.sent("acknowledged_frames_total", class) + rig.sent("dropped_frames_total", class);
+                until(over, |over| *over >= EACH).await;
+            }
+            collector.stop().await;
+            sender.stop().await;
+            drop(agent);
+
+            // By what the files have, and not by what anybody has counted.
+            let mut written: BTreeMap<u8, Vec<u64>> = BTreeMap::new();
+            for frame in frames(folder(&rig)) {
+                let (class, number) = number(&frame.bytes);
+                written.entry(class.code()).or_default().push(number);
+            }
+            for class in CLASSES {
+                let numbers = &written[&class.code()];
+                assert!(numbers.is_sorted_by(|one, next| one < next), "{class}: each once, and in their order");
+                let drops = rig.sent("dropped_frames_total", class);
+                assert_eq!(numbers.len() as u64 + drops, EACH, "{class}: {drops} dropped");
+                assert!(numbers.len() > 3_000, "{class}: {}", numbers.len());
+            }
+            let files = files(folder(&rig));
+            assert_eq!(files.len(), 6);
+            files.iter().for_each(|file| drop(tshark(file, &["frame.number"])));
+        });
+    });
+}
+
+#[test]
+fn while_no_collector_is_there_frames_wait_then_are_dropped_and_the_file_says_so() {
+    let name = "restarts::while_no_collector_is_there_frames_wait_then_are_dropped_and_the_file_says_so";
+    with_options("bluefield-3", &[], &KILLED, name, |_| {
+        play(async {
+            let rig = Rig::new();
+            let agent = Agent::new(&rig.socket());
+            let sender = rig.send(Batching { size: 4096, age: Duration::from_millis(1), batches: 4 });
+            let agent = speak(agent, |agent| {
+                agent.greet();
+                (0..1000).for_each(|number| agent.copy(&frame(Class::Arp, number, 64)));
+            })
+            .await;
+            // Four batches of 39 frames have room.
+            let drops = until(|| rig.sent("dropped_frames_total", Class::Arp), |drops| *drops == 1000 - 4 * 39).await;
+            let collector = rig.collect().await;
+            rig.acknowledged(Class::Arp, 4 * 39).await;
+            let _agent = speak(agent, |agent| agent.copy(&frame(Class::Arp, 1000, 64))).await;
+            rig.acknowledged(Class::Arp, 4 * 39 + 1).await;
+            collector.stop().await;
+            sender.stop().await;
+            let written = frames(folder(&rig));
+            let numbers: Vec<_> = written.iter().map(|frame| number(&frame.bytes).1).collect();
+            assert_eq!(numbers, (0..156).chain([1000]).collect::<Vec<_>>());
+            let comments: Vec<_> = written.iter().flat_map(|frame| &frame.comments).collect();
+            let told = format!("class arp, lost before this frame: {drops} queue-full");
+            assert!(comments.contains(&&told), "{comments:?}");
+            let file = files(folder(&rig)).pop().unwrap();
+            let lines = tshark(&file, &["frame.drop_count"]);
+            assert_eq!(lines.iter().filter(|line| **line == drops.to_string()).count(), 1, "{lines:?}");
+        });
+    });
+}
