@@ -1,6 +1,6 @@
-# What others rely on: `make demo`, `make test`, `make bench`. Each brings what it needs on a fresh Debian machine.
+# What others rely on: `make demo`, `make test`, `make packages`, `make bench`. Each brings what it needs on a fresh Debian machine.
 
-.PHONY: build demo test test-connectx test-all test-setup test-pages bench lab clean
+.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser packages test-packages bench lab clean
 
 # `sluiced` and `sluice`, in target/release.
 build:
@@ -25,8 +25,9 @@ test:
 test-connectx:
 	scripts/test connectx
 
-# Both, and every scenario on both kernels and on the device, of which the others play a part; and test-pages.
-test-all: test-pages
+# Both, and every scenario on both kernels and on the device, of which the others play a part; and test-pages, test-browser and
+# test-packages.
+test-all: test-pages test-browser test-packages
 	scripts/test all
 
 # `make demo` and what `make test` installs, in a new root of Debian.
@@ -37,6 +38,21 @@ test-setup:
 test-pages:
 	scripts/setup pages
 	tests/pages/run
+
+# The status page in Chromium.
+test-browser:
+	scripts/setup browser
+	cargo build --workspace --bins
+	tests/browser/run
+
+# The Debian packages of this machine's architecture, in target/packages.
+packages:
+	scripts/packages
+
+# What lintian, man and shells say of them, whether they come out the same twice, and their life in a new root of Debian.
+test-packages:
+	scripts/setup test-packages
+	tests/packages/run
 
 bench:
 	scripts/setup bench

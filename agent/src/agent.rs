@@ -28,6 +28,7 @@ use crate::observe::events::Events;
 use crate::observe::recent::Recent;
 use crate::upkeep::audit::Audit;
 use crate::upkeep::device_counters::{DeviceCounters, Published};
+use crate::upkeep::difference::Kind;
 use crate::upkeep::inspection::Inspection;
 use crate::upkeep::orphans::Found;
 use crate::upkeep::rebalancing::Rebalancing;
@@ -279,6 +280,10 @@ impl Agent {
     /// Notes what an audit found.
     pub fn note_audit(&self, found: &Audit) {
         self.recent.note_audit(found, self.clock.now());
+        let wrong: usize = Kind::ALL.iter().map(|kind| found.count(*kind)).sum();
+        if wrong > 0 {
+            self.events.note(format!("an audit found {wrong} differences between table and device"));
+        }
     }
 
     /// What other owners had in the device when it was last looked: at the start, and whenever orphans are asked for.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use sluice_flow::backend::{BackendConfig, BackendKind, OpenConfig};
+use sluice_flow::backend::{BackendConfig, BackendKind, Need, OpenConfig};
 use sluice_flow::{Backend, Refusal};
 use sluice_objects::{ObjectError, Objects};
 use toml::Spanned;
@@ -101,6 +101,11 @@ impl Configured {
         self.row.kind.former_keys
     }
 
+    /// Returns what it needs of the host.
+    pub fn needs(&self) -> &'static [Need] {
+        self.row.kind.needs
+    }
+
     /// Returns what its keys are set to.
     pub fn settings(&self) -> &Map<String, Value> {
         &self.settings
@@ -120,16 +125,15 @@ impl Configured {
         sluice_objects::check(&mut *self.config.checker(), objects)
     }
 
-    /// Checks the mirror of control traffic as far as that can be done without the device. Fails with a sentence.
-    pub fn check_mirroring(&self, mirroring: &Mirroring) -> Result<(), String> {
+    /// Returns the mirror of control traffic as it is for this backend: one whose copies have another way out passes over the port that
+    /// they would go to. Fails with a sentence if there can be no such mirror.
+    pub fn mirroring(&self, mirroring: Mirroring) -> Result<Mirroring, String> {
         match (self.row.kind.mirrors_to_ports_only, mirroring.to) {
             (true, None) => {
                 Err(format!("backend \"{}\" copies to ports of its device only: `to` names one", self.name()))
             }
-            (false, Some(_)) => {
-                Err(format!("`to` is not for backend \"{}\", whose copies have a way out", self.name()))
-            }
-            _ => Ok(()),
+            (false, _) => Ok(Mirroring { to: None, ..mirroring }),
+            (true, Some(_)) => Ok(mirroring),
         }
     }
 

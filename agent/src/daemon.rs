@@ -1,6 +1,7 @@
 //! `sluiced`: from the command line to an orderly end.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -9,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use rustix::process::Signal;
 use sd_notify::NotifyState;
 use sluice_control::{READY, READY_COMMAND};
+use sluice_flow::backend::Placement;
 use sluice_flow::time::MonotonicClock;
-use sluice_flow::{Clock, Timestamp};
-use sluice_host::http::{HttpOptions, HttpServer, StatusCode, TEXT_CONTENT_TYPE};
+use sluice_flow::{FlowState, Timestamp};
+use sluice_host::http::{HTML_CONTENT_TYPE, HttpOptions, HttpServer, StatusCode, TEXT_CONTENT_TYPE};
 use sluice_host::lifecycle::{Death, Lifecycle};
 use sluice_host::liveness::Hang;
 use sluice_host::lock::Locks;
@@ -25,6 +27,7 @@ use sluice_host::run_dir::RunDir;
 use sluice_host::seed;
 use sluice_journal::{Journal, JournalOptions, Opened};
 use sluice_objects::ObjectsFile;
+use sluice_preflight::Verdict;
 use sluice_unixctl::{Admission, Command, Registry, Server, ServerOptions, group_id};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -39,6 +42,9 @@ use crate::mirroring;
 use crate::observe::coverage;
 use crate::observe::measures::Reading;
 use crate::observe::metrics::Metrics;
+use crate::observe::readiness::readiness;
+use crate::observe::status_page::StatusPage;
+use crate::preflight::{preflight, warn_of_others};
 use crate::reload::{Reloader, Reloads, Reply, located};
 
 /// What the clock shows at the start: flows of earlier runs were accepted before it. No timeout is longer.
@@ -82,6 +88,18 @@ pub struct Options {
     /// Check the configuration and exit
     #[arg(long)]
     check: bool,
+    /// Look whether the machine has what the configured backend needs, print a line for each prerequisite with its cure, and exit:
+    /// with 2 if something refuses the start
+    #[arg(long, conflicts_with = "check")]
+    preflight: bool,
+    /// With --preflight, print one JSON object
+    #[arg(long, requires = "preflight")]
+    json: bool,
+}
+
+/// The parser of the command line, of which the manual page and completions are made.
+pub fn command() -> clap::Command {
+    Options::command()
 }
 
 /// Runs the daemon to its end. Returns the exit code, as the help text lists them.
@@ -94,7 +112,11 @@ pub fn run() -> ExitCode {
             return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
         }
     };
-    let result = options.load().map_err(End::from).and_then(|loaded| {
+    let loaded = options.load().map_err(End::from);
+    if let (true, Ok(loaded)) = (options.preflight, &loaded) {
+        return report_preflight(&loaded.config, options.json);
+    }
+    let result = loaded.and_then(|loaded| {
         if options.check {
             loaded.moved.iter().for_each(|moved| eprintln!("sluiced: {moved}"));
             RunDir::check(&loaded.config.run_dir).map_err(End::from)
@@ -110,6 +132,17 @@ pub fn run() -> ExitCode {
     };
     eprintln!("sluiced: {error}");
     ExitCode::from(code)
+}
+
+/// Prints what the machine lacks.
+fn report_preflight(config: &Config, json: bool) -> ExitCode {
+    let checks = preflight(config);
+    let text =
+        if json { format!("{}\n", sluice_preflight::to_json(&checks)) } else { sluice_preflight::to_text(&checks) };
+    // If nobody reads it, the exit code still says it.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    let refuses = checks.iter().any(|check| check.verdict == Verdict::Refuses);
+    ExitCode::from(if refuses { exit::NOT_STARTED } else { 0 })
 }
 
 /// How the daemon ends when it is not told to.
@@ -210,6 +243,7 @@ impl Daemon {
         let keeping = Keeping { journal: opened.as_ref().map(|opened| opened.journal.clone()), objects };
         let (agent, parts) = Agent::open(config, seed, clock, keeping).map_err(|error| located(&places, error))?;
         agent.recent.note_reload(true, SystemTime::now());
+        agent.events.note(concat!("started, version ", env!("CARGO_PKG_VERSION")));
         let daemon = Self { agent, logging, cleanup: Arc::default() };
 
         // A limit on the size of files is an error of the write that goes beyond it, not the death of the agent.
@@ -244,10 +278,13 @@ impl Daemon {
             capabilities.chain_miss.describe()
         );
         notify(&[NotifyState::Ready]);
+        let config = daemon.agent.config();
+        // It may have to wait for another program.
+        runtime.spawn_blocking(move || warn_of_others(&config));
         let load = Box::new(move || options.load());
         let reloader = Reloader { load, agent: daemon.agent.clone(), logging: daemon.logging.clone() };
         let reason =
-            runtime.block_on(until_the_end(&mut lifecycle, asked, Reloads::new(reloader), daemon.agent.clock.clone()));
+            runtime.block_on(until_the_end(&mut lifecycle, asked, Reloads::new(reloader), daemon.agent.clone()));
         notify(&[NotifyState::Stopping]);
         let report = runtime.block_on(lifecycle.stop());
         tracing::info!("{report}");
@@ -294,12 +331,14 @@ impl Daemon {
 
     fn serve_http(&self, lifecycle: &mut Lifecycle, server: HttpServer, metrics: Arc<Metrics>) -> Result<(), Error> {
         let ready = metrics.clone();
+        let status = StatusPage::new(self.agent.clone());
         let (liveness, clock) = (lifecycle.liveness(), self.agent.clock.clone());
         let server = server
             .negotiated_page("/metrics", move |accept| match metrics.negotiated(accept) {
                 Ok((content_type, text)) => (StatusCode::OK, content_type, text),
                 Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, TEXT_CONTENT_TYPE, format!("{error}\n")),
             })
+            .page("/", move || (StatusCode::OK, HTML_CONTENT_TYPE, status.html()))
             .page("/healthz", move || match liveness.look(clock.now()) {
                 Ok(()) => (StatusCode::OK, TEXT_CONTENT_TYPE, "ok\n".to_owned()),
                 Err(hang) => (StatusCode::SERVICE_UNAVAILABLE, TEXT_CONTENT_TYPE, format!("{hang}\n")),
@@ -308,7 +347,7 @@ impl Daemon {
                 Ok(()) => (StatusCode::OK, TEXT_CONTENT_TYPE, format!("{READY}\n")),
                 Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, TEXT_CONTENT_TYPE, format!("{reason}\n")),
             });
-        tracing::info!("metrics at http://{}/metrics", server.address()?);
+        tracing::info!("metrics at http://{0}/metrics, status page at http://{0}/", server.address()?);
         lifecycle.task("http", SERVER_DEADLINE, |stop| async move {
             server.run(stop.requested()).await;
             Ok(())
@@ -407,8 +446,10 @@ async fn until_the_end(
     lifecycle: &mut Lifecycle,
     mut asked: mpsc::UnboundedReceiver<Request>,
     mut reloads: Reloads,
-    clock: Arc<dyn Clock>,
+    agent: Arc<Agent>,
 ) -> Result<(), End> {
+    let clock = agent.clock.clone();
+    let mut told = String::new();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -425,6 +466,11 @@ async fn until_the_end(
             _ = look.tick() => {
                 let hang = liveness.look(clock.now()).err();
                 let parts = hang.iter().flat_map(Hang::parts).map(str::to_owned).collect();
+                let status = status_line(&agent);
+                if status != told {
+                    notify(&[NotifyState::Status(&status)]);
+                    told = status;
+                }
                 match hang {
                     // The watchdog of systemd, if there is one, ends an agent of which a part hangs for good.
                     None => notify(&[NotifyState::Watchdog]),
@@ -445,6 +491,18 @@ async fn until_the_end(
     };
     tracing::info!("stopping on {asked_by}");
     Ok(())
+}
+
+/// What `systemctl status` shows.
+fn status_line(agent: &Agent) -> String {
+    let census = agent.table.census();
+    let hardware = census.placed(Placement::Hardware) + census.placed(Placement::Both);
+    let (flows, waiting, refused) = (census.live(), census.unsettled(), census.in_state(FlowState::Refused));
+    let unready = readiness(agent).err().map_or(String::new(), |reason| format!("; not ready: {reason}"));
+    format!(
+        "{}: {flows} flows, {hardware} in hardware, {refused} refused; {waiting} wait for the device{unready}",
+        agent.datapath()
+    )
 }
 
 /// The server of the metrics, before it has pages, if the configuration wants one.

@@ -34,8 +34,14 @@ impl Reloader {
         });
         self.agent.recent.note_reload(result.is_ok(), SystemTime::now());
         match &result {
-            Ok(text) => tracing::info!("reloaded, {}", text.trim_end()),
-            Err(error) => tracing::error!("reload: {error}; nothing is changed"),
+            Ok(text) => {
+                tracing::info!("reloaded, {}", text.trim_end());
+                self.agent.events.note(format!("reloaded, {}", text.trim_end()));
+            }
+            Err(error) => {
+                tracing::error!("reload: {error}; nothing is changed");
+                self.agent.events.note("a reload failed, and nothing is changed; the log has the reason");
+            }
         }
         result
     }

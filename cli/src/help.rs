@@ -15,7 +15,8 @@ Examples:
   ovs-appctl dpctl/dump-flows -m | sluice explain --file -
   sluice replay capture.pcap --in-port 1 --speed 10x
 
-Exit codes: 0 done; 1 wrong usage, no agent, or a file that cannot be read; 2 the agent refused.
+Exit codes: 0 done; 1 wrong usage, no agent, or a file that cannot be read; 2 the agent refused,
+or something is not as it should be.
 'sluice COMMAND --help' explains a command. docs/json.md has the keys of --json, which stay.
 ";
 

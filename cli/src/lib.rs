@@ -37,10 +37,15 @@ const FAILED: u8 = 1;
 /// The agent said no.
 const REFUSED: u8 = 2;
 
+/// The parser of the command line, of which manual pages and completions are made.
+pub fn command() -> clap::Command {
+    help::command()
+}
+
 /// Runs the command line of this process. 0: done; 1: wrong usage, no agent, or a local file that cannot be read;
 /// 2: the agent refused.
 pub fn run() -> ExitCode {
-    let parsed = help::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {

@@ -15,6 +15,15 @@ pub(crate) fn width() -> Option<u16> {
     rustix::termios::tcgetwinsize(output).ok().map(|size| size.ws_col).filter(|&columns| columns > 0)
 }
 
+/// The height of the terminal that standard output is, none if it is something else.
+pub(crate) fn height() -> Option<u16> {
+    let output = io::stdout();
+    if !output.is_terminal() {
+        return None;
+    }
+    rustix::termios::tcgetwinsize(output).ok().map(|size| size.ws_row).filter(|&rows| rows > 0)
+}
+
 /// An empty table, in which numbers are to go into the columns of `numeric`. Without a width no cell is broken, so that
 /// each row is one line for the next program.
 pub(crate) fn table(width: Option<u16>, header: &[&str], numeric: &[usize]) -> Table {

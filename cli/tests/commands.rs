@@ -109,7 +109,6 @@ fn ports_meters_and_the_rest_reach_their_commands() {
         "sluice/del-ct-timeout",
         "sluice/del-meter",
         "sluice/del-port",
-        "sluice/explain",
         "sluice/flush",
         "sluice/reload",
         "sluice/show-ct-timeouts",
@@ -119,6 +118,7 @@ fn ports_meters_and_the_rest_reach_their_commands() {
     let agent = names.iter().fold(agent, |agent, name| agent.says(name, "done\n")).start();
     for (line, question) in [
         (&["get-flow", "-m", "ufid:1"][..], &["dpctl/get-flow", "-m", "ufid:1"][..]),
+        (&["add-connection", "udp,orig=(src=..)"], &["sluice/add-connection", "udp,orig=(src=..)"]),
         (&["add-ct-timeout", "a", "tcp_unack=9"], &["sluice/add-ct-timeout", "a", "tcp_unack=9"]),
         (&["del-ct-timeout", "a"], &["sluice/del-ct-timeout", "a"]),
         (&["show-ct-timeouts"], &["sluice/show-ct-timeouts"]),
@@ -126,18 +126,45 @@ fn ports_meters_and_the_rest_reach_their_commands() {
         (&["add-port", "3", "vf0"], &["sluice/add-port", "3", "vf0", "physical"]),
         (&["del-meter", "3"], &["sluice/del-meter", "3"]),
         (&["del-port", "vf0"], &["sluice/del-port", "vf0"]),
-        (&["explain", "in_port(1)", "2", "--priority=4"], &["sluice/explain", "--priority=4", "in_port(1)", "2"]),
         (&["flush"], &["sluice/flush"]),
         (&["del-flows"], &["sluice/flush"]),
         (&["reload"], &["sluice/reload"]),
         (&["show-meters"], &["sluice/show-meters"]),
         (&["show-meters", "--json"], &["sluice/show-meters", "--json"]),
-        (&["explain", "--json", "ufid:1"], &["sluice/explain", "--json", "ufid:1"]),
         (&["trace", "0123abcd", "--in-port=vf0"], &["sluice/trace", "vf0", "0123abcd"]),
     ] {
         assert_eq!(agent.run(line), run("done\n", "", 0), "{line:?}");
         assert_eq!(agent.questions(), [question]);
     }
+}
+
+#[test]
+fn an_explanation_is_printed_and_a_refusal_exits_2() {
+    let agent = FakeAgent::new()
+        .answers("sluice/explain", |args, out| {
+            let taken = !args.iter().any(|word| word == "no");
+            let state = if args.iter().any(|word| word == "ufid:2") { "\"refused\"" } else { "\"offloaded\"" };
+            let text = match args[0].as_str() {
+                "--json" => format!("{{\"taken\":{taken},\"flow\":{{\"state\":{state}}}}}\n"),
+                _ => "a text\n".to_owned(),
+            };
+            out.write_str(&text).map_err(|error| error.to_string())
+        })
+        .start();
+    assert_eq!(agent.run(&["explain", "in_port(1)", "2", "--priority=4"]), run("a text\n", "", 0));
+    assert_eq!(
+        agent.questions(),
+        [
+            &["sluice/explain", "--json", "--priority=4", "in_port(1)", "2"][..],
+            &["sluice/explain", "--priority=4", "in_port(1)", "2"]
+        ]
+    );
+    assert_eq!(agent.run(&["explain", "in_port(1)", "no"]), run("a text\n", "", 2));
+    assert_eq!(agent.run(&["explain", "ufid:2"]), run("a text\n", "", 2));
+    agent.questions();
+    let object = "{\"taken\":true,\"flow\":{\"state\":\"refused\"}}\n";
+    assert_eq!(agent.run(&["explain", "--json", "ufid:2"]), run(object, "", 2));
+    assert_eq!(agent.questions().len(), 1, "the object has the verdict");
 }
 
 /// Answers as the agent does: a line with "bad" is in error, one with "no" is refused.

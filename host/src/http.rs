@@ -32,6 +32,9 @@ pub use hyper::StatusCode;
 /// What the Prometheus text format calls itself.
 pub const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// A page for people.
+pub const HTML_CONTENT_TYPE: &str = "text/html; charset=utf-8";
+
 /// Plain text.
 pub const TEXT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
 

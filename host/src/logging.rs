@@ -95,9 +95,14 @@ impl Logging {
     /// Starts logging for the whole process, once, to what becomes standard error. At most `rate` messages a minute from one place in the code; 0 is no limit.
     pub fn start(config: &LogConfig, rate: u32, clock: Arc<dyn Clock>, writer: LogWriter) -> Result<Self, LogError> {
         let colours = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let reader = if is_journal(env::var("JOURNAL_STREAM").ok().as_deref()) {
+            Reader::Journal
+        } else {
+            Reader::Other { colours }
+        };
         let environment = env::var(RUST_LOG).ok().filter(|levels| !levels.is_empty());
         let lines = writer.clone();
-        let (subscriber, logging) = assemble(config, rate, clock, environment, colours, writer)?;
+        let (subscriber, logging) = assemble(config, rate, clock, environment, reader, writer)?;
         subscriber.try_init().map_err(|error| LogError::SetUp(error.to_string()))?;
         Ok(Self { lines, ..logging })
     }
@@ -134,12 +139,64 @@ impl Logging {
 
 const RUST_LOG: &str = "RUST_LOG";
 
+/// Who reads standard error.
+#[derive(Clone, Copy, Debug)]
+enum Reader {
+    /// systemd's journal, which knows the time and takes the priority from the start of a line (sd-daemon(3)).
+    Journal,
+    /// A terminal, a file or a program.
+    Other {
+        /// Whether levels are coloured.
+        colours: bool,
+    },
+}
+
+/// Whether standard error is the journal's: it is if it is the file of this device and inode (systemd.exec(5)).
+fn is_journal(stream: Option<&str>) -> bool {
+    let Some((device, inode)) = stream.and_then(|stream| stream.split_once(':')) else { return false };
+    let is_it = |found: rustix::fs::Stat| device.parse() == Ok(found.st_dev) && inode.parse() == Ok(found.st_ino);
+    rustix::fs::fstat(io::stderr()).is_ok_and(is_it)
+}
+
+/// Lines for the journal: a priority, and neither time nor level.
+struct ForJournal(Format<tracing_subscriber::fmt::format::Full, ()>);
+
+impl Default for ForJournal {
+    fn default() -> Self {
+        Self(Format::default().without_time().with_level(false))
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for ForJournal
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        // What a line break would begin would be a message without a priority.
+        let mut line = String::new();
+        self.0.format_event(context, Writer::new(&mut line), event)?;
+        let priority = priority(event.metadata().level());
+        line.lines().try_for_each(|line| writeln!(out, "<{priority}>{line}"))
+    }
+}
+
+/// The priority of syslog(3) for a level.
+fn priority(level: &Level) -> u8 {
+    match *level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    }
+}
+
 fn assemble<W>(
     config: &LogConfig,
     rate: u32,
     clock: Arc<dyn Clock>,
     from_environment: Option<String>,
-    colours: bool,
+    reader: Reader,
     writer: W,
 ) -> Result<(impl Subscriber + Send + Sync + use<W>, Logging), LogError>
 where
@@ -152,12 +209,21 @@ where
     let (levels, handle) = reload::Layer::new(first);
     let limit = Arc::new(RateLimit::new(rate, clock));
     let json = config.format == LogFormat::Json;
+    let colours = matches!(reader, Reader::Other { colours: true });
     let base = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(colours && !json);
     let lines = if json {
-        let format = Limited { format: Format::default().json(), limit: Arc::clone(&limit), json };
+        let format = Limited { format: Format::default().json(), limit: Arc::clone(&limit), json, reader };
         base.fmt_fields(JsonFields::new()).event_format(format).boxed()
     } else {
-        base.event_format(Limited { format: Format::default(), limit: Arc::clone(&limit), json }).boxed()
+        let limit = Arc::clone(&limit);
+        match reader {
+            Reader::Journal => {
+                base.event_format(Limited { format: ForJournal::default(), limit, json, reader }).boxed()
+            }
+            Reader::Other { .. } => {
+                base.event_format(Limited { format: Format::default(), limit, json, reader }).boxed()
+            }
+        }
     };
     let messages = Arc::<Messages>::default();
     let counted = CountMessages(Arc::clone(&messages));
@@ -291,6 +357,7 @@ struct Limited<F> {
     format: F,
     limit: Arc<RateLimit>,
     json: bool,
+    reader: Reader,
 }
 
 impl<S, N, F> FormatEvent<S, N> for Limited<F>
@@ -303,27 +370,32 @@ where
         match self.limit.pass(event.metadata().callsite()) {
             Passage::Dropped => return Ok(()),
             Passage::Printed => {}
-            Passage::PrintedAfter(dropped) => write_dropped(&mut out, event.metadata(), dropped, self.json)?,
+            Passage::PrintedAfter(dropped) => self.write_dropped(&mut out, event.metadata(), dropped)?,
         }
         self.format.format_event(context, out, event)
     }
 }
 
-/// Writes a line as the formats of tracing-subscriber would. They can only be asked to format an event, and an event
-/// within an event goes nowhere.
-fn write_dropped(out: &mut Writer<'_>, of: &Metadata<'_>, dropped: Dropped, json: bool) -> fmt::Result {
-    let mut time = String::new();
-    SystemTime.format_time(&mut Writer::new(&mut time))?;
-    if json {
-        let line = serde_json::json!({
-            "timestamp": time,
-            "level": of.level().as_str(),
-            "fields": { "message": dropped.to_string() },
-            "target": of.target(),
-        });
-        writeln!(out, "{line}")
-    } else {
-        writeln!(out, "{time} {:>5} {}: {dropped}", of.level().as_str(), of.target())
+impl<F> Limited<F> {
+    /// Writes a line as the formats of tracing-subscriber would. They can only be asked to format an event, and an event
+    /// within an event goes nowhere.
+    fn write_dropped(&self, out: &mut Writer<'_>, of: &Metadata<'_>, dropped: Dropped) -> fmt::Result {
+        if let (Reader::Journal, false) = (self.reader, self.json) {
+            return writeln!(out, "<{}>{}: {dropped}", priority(of.level()), of.target());
+        }
+        let mut time = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut time))?;
+        if self.json {
+            let line = serde_json::json!({
+                "timestamp": time,
+                "level": of.level().as_str(),
+                "fields": { "message": dropped.to_string() },
+                "target": of.target(),
+            });
+            writeln!(out, "{line}")
+        } else {
+            writeln!(out, "{time} {:>5} {}: {dropped}", of.level().as_str(), of.target())
+        }
     }
 }
 
@@ -394,7 +466,8 @@ mod tests {
         ) -> (impl Subscriber + Send + Sync + use<>, Logging) {
             let lines = self.lines.clone();
             let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
-            assemble(config, rate, clock, environment.map(str::to_owned), false, move || lines.clone()).unwrap()
+            let reader = Reader::Other { colours: false };
+            assemble(config, rate, clock, environment.map(str::to_owned), reader, move || lines.clone()).unwrap()
         }
     }
 
@@ -454,6 +527,27 @@ mod tests {
         assert_eq!(lines[1]["level"], lines[2]["level"]);
         assert_eq!(lines[1]["target"], lines[2]["target"]);
         assert!(lines[1]["timestamp"].is_string());
+    }
+
+    #[test]
+    fn the_journal_gets_a_priority_and_no_second_time() {
+        let bench = Bench::new();
+        let lines = bench.lines.clone();
+        let clock: Arc<dyn Clock> = Arc::clone(&bench.clock) as _;
+        let (subscriber, _logging) =
+            assemble(&LogConfig::default(), 1, clock, None, Reader::Journal, move || lines.clone()).unwrap();
+        with_default(subscriber, || {
+            complain();
+            complain();
+            bench.clock.advance(Duration::from_secs(60));
+            complain();
+            info!("two\nlines");
+        });
+        let lines = bench.lines.take();
+        assert_eq!(lines[0], "<4>sluice_host::logging::tests: it hurts port=7");
+        assert!(lines[1].starts_with("<4>sluice_host::logging::tests: Dropped 1 messages"), "{}", lines[1]);
+        assert_eq!(lines[3..], ["<6>sluice_host::logging::tests: two", "<6>lines"]);
+        assert!(!is_journal(None) && !is_journal(Some("0:0")) && !is_journal(Some("journal")));
     }
 
     #[test]

@@ -110,6 +110,8 @@ impl OwnFolder {
         self.remove(&new)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(openat(&self.handle, &new, flags, mode).map_err(failed_call("write", &path))?);
+        // Whatever the umask says.
+        fchmod(&file, mode).map_err(failed_call("set the mode of", &path))?;
         file.write_all(contents).and_then(|()| file.sync_all()).map_err(failed("write", &path))?;
         let renamed = renameat(&self.handle, &new, &self.handle, name);
         renamed.and_then(|()| fsync(&self.handle)).map_err(failed_call("write", &self.path.join(name)))

@@ -93,7 +93,7 @@ impl Devlink {
     pub(crate) fn open() -> Result<Self, LinkError> {
         let failed = |step| move |source| LinkError::Socket { step, source };
         let mut control = Control::generic()?;
-        let family = family(&mut control)?;
+        let family = family(&mut control, "devlink")?;
         let mut notifications = Socket::new(NETLINK_GENERIC).map_err(failed("open"))?;
         notifications.bind(&SocketAddr::new(0, 0)).map_err(failed("bind"))?;
         if let Some(group) = family.and_then(|family| family.notifications) {
@@ -143,15 +143,16 @@ fn is_of_port(message: &Result<Message<'_>, Malformed>) -> bool {
     message.as_ref().is_ok_and(|message| matches!(message.payload.first(), Some(&(NEW_PORT | DELETE_PORT))))
 }
 
-pub(crate) fn family(control: &mut Control) -> Result<Option<Family>, LinkError> {
+/// Looks a family of generic netlink up; `None` if the kernel does not have it.
+pub(crate) fn family(control: &mut Control, name: &str) -> Result<Option<Family>, LinkError> {
     let mut found = None;
     let answer = control.request(
-        "look up devlink",
+        "look up a family of generic netlink",
         FAMILIES,
         0,
         |writer| {
             writer.raw(&[GET_FAMILY, VERSION, 0, 0]);
-            writer.put_text(FAMILY_NAME, "devlink");
+            writer.put_text(FAMILY_NAME, name);
         },
         |message| {
             found = read_family(message)?;

@@ -36,7 +36,7 @@ impl fmt::Display for EswitchMode {
 /// Returns the mode of the eswitch that a PCI device manages; `None` if it manages none, or if the kernel does not tell.
 pub fn eswitch_mode(address: &str) -> Result<Option<EswitchMode>, LinkError> {
     let mut control = Control::generic()?;
-    let Some(family) = family(&mut control)? else { return Ok(None) };
+    let Some(family) = family(&mut control, "devlink")? else { return Ok(None) };
     let mut mode = None;
     let answer = control.request(
         "ask for the eswitch mode",

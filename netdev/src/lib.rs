@@ -63,6 +63,7 @@ mod devlink;
 mod error;
 mod eswitch;
 mod event;
+mod feature;
 mod hardware_filters;
 mod ingress;
 mod kind;
@@ -91,6 +92,7 @@ pub use devlink::{DevlinkPort, Flavour};
 pub use error::{KernelReason, LinkError};
 pub use eswitch::{EswitchMode, eswitch_mode};
 pub use event::{Event, Generation, Port};
+pub use feature::has_feature;
 pub use hardware_filters::filters_in_hardware;
 pub use ingress::{
     IngressError, IngressKind, IngressQdisc, NotRemoved, Ownership, ensure_ingress, find_ingress, remove_ingress,

@@ -52,7 +52,7 @@ impl ObjectKind for Port {
         backend.detach_port(*number)
     }
 
-    /// `NUMBER NAME [KIND] [UDP-PORT] [UNDERLAY]`; a tunnel that is not over UDP has no `UDP-PORT`.
+    /// `NUMBER NAME [KIND] [UDP-PORT] [UNDERLAY]`; a tunnel that is not over UDP has no `UDP-PORT`, and one that is has a default.
     fn read(words: &[String], ports: &PortMap) -> Result<Self, String> {
         let [number, name, rest @ ..] = words else { return Err("a number and a name are needed".into()) };
         let (kind, details) = match rest.split_first() {
@@ -108,8 +108,9 @@ impl From<PortNumber> for ObjectId {
 fn read_tunnel(protocol: TunnelProtocol, details: &[String], ports: &PortMap) -> Result<PortKind, String> {
     let (udp_port, underlay) = match (protocol.default_udp_port(), details) {
         (Some(_), [udp_port, underlay]) => (Some(parsed(udp_port, "UDP port")?), underlay),
-        (None, [underlay]) => (None, underlay),
-        (Some(_), _) => return Err("a tunnel port needs its UDP port and its underlay".into()),
+        // As in the configuration file, a tunnel over UDP has the port that is registered for it, unless another is given.
+        (default, [underlay]) => (default, underlay),
+        (Some(_), _) => return Err("a tunnel port needs its underlay, and may have a UDP port before that".into()),
         (None, _) => {
             return Err(format!("a port of kind {} needs its underlay, and has no UDP port", protocol.name()));
         }

@@ -19,7 +19,7 @@ use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::{Cause, Flow};
 
 use crate::config::{Config, ConnectionsOf, KIND};
-use crate::connections::{ConnectionSource, ConnectionTable, KernelConnections, SourceError, Tracker};
+use crate::connections::{ConnectionSource, ConnectionTable, KernelConnections, SourceError, ToldConnections, Tracker};
 use crate::conntrack::no_timeout_policies;
 use crate::device::{self, Names};
 use crate::eswitch;
@@ -61,6 +61,7 @@ impl DvNic {
         let source: Option<Box<dyn ConnectionSource>> = match config.connections {
             None => None,
             Some(ConnectionsOf::Kernel) => Some(Box::new(KernelConnections::open().map_err(no_connections)?)),
+            Some(ConnectionsOf::Commands) => Some(Box::new(ToldConnections::new(open.clock.clone()))),
         };
         Self::open_with(config, open, source)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
-use sluice_flow::backend::BackendKind;
+use sluice_flow::backend::{BackendKind, Need};
 
 use crate::device;
 
@@ -16,6 +16,16 @@ pub const KIND: BackendKind = BackendKind {
     is_in_network_namespace: false,
     mirrors_to_ports_only: true,
     former_keys: &[],
+    needs: &[
+        Need::Capability { name: "CAP_NET_ADMIN", bit: 12 },
+        Need::Capability { name: "CAP_NET_RAW", bit: 13 },
+        Need::Library { name: "libibverbs.so.1", folder: "", package: "libibverbs1" },
+        Need::Library { name: "libmlx5.so.1", folder: "", package: "ibverbs-providers" },
+        Need::Library { name: "libmlx5-rdmav", folder: "libibverbs", package: "ibverbs-providers" },
+        Need::PinnedMemory,
+        Need::OwnEswitch,
+        Need::NetworkDevices,
+    ],
 };
 
 /// Who tracks connections.
@@ -24,6 +34,8 @@ pub const KIND: BackendKind = BackendKind {
 pub enum ConnectionsOf {
     /// The kernel, in the network namespace of the agent.
     Kernel,
+    /// Whoever runs the command `add-connection`.
+    Commands,
 }
 
 /// The table `[dv]` of the configuration.

@@ -27,6 +27,10 @@ impl Connections for DvNic {
         visited.map_err(failed)
     }
 
+    fn add_connection(&self, connection: &Connection) -> Result<(), Refusal> {
+        self.connection_table()?.add(connection.clone()).map_err(failed)
+    }
+
     fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal> {
         let flushed = self.connection_table()?.flush(of).map_err(failed)?;
         let count = flushed.len();
@@ -44,7 +48,7 @@ impl Connections for DvNic {
     }
 
     fn connection_buckets(&self) -> Result<Vec<usize>, Refusal> {
-        Err(refuse("the kernel does not report how its connections are spread over buckets"))
+        Err(refuse("it is not known how connections are spread over buckets"))
     }
 
     fn connection_count(&self) -> Result<usize, Refusal> {
@@ -74,15 +78,17 @@ impl Connections for DvNic {
 
 /// Says why there are no timeout policies.
 pub(crate) fn no_timeout_policies() -> Refusal {
-    refuse("the kernel's own timeouts apply to its connections (net.netfilter.nf_conntrack_*_timeout*)")
+    refuse(
+        "whoever tracks connections gives them their timeouts; the kernel's are net.netfilter.nf_conntrack_*_timeout*",
+    )
 }
 
 fn no_zone_limits() -> Refusal {
-    refuse("the kernel's conntrack has no limit for a zone")
+    refuse("there is no limit for the connections of a zone")
 }
 
 fn failed(error: SourceError) -> Refusal {
-    refuse(format!("the kernel's connections: {error}"))
+    refuse(format!("connections: {error}"))
 }
 
 fn refuse(reason: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {

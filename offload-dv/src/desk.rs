@@ -28,13 +28,13 @@ pub(crate) struct Desk {
     removals: HashMap<u64, Removals>,
     readers: HashMap<u64, Ask>,
     /// What is to be done when a bulk of counters is told.
-    deferred: HashMap<u64, Deferred>,
+    when_told: HashMap<u64, WhenTold>,
     /// The number of the last batch or reader.
     last: u64,
 }
 
 /// What is done when a bulk of counters is told, or never will be.
-type Deferred = Box<dyn FnOnce(&mut Rules, bool)>;
+type WhenTold = Box<dyn FnOnce(&mut Rules, bool)>;
 
 /// Changes that a worker hands over.
 pub(crate) struct Batch {
@@ -90,21 +90,24 @@ pub(crate) struct Ask {
 
 impl Desk {
     pub(crate) fn new(rules: Rules) -> Self {
-        let (made, changes, removals, readers, deferred, last) = Default::default();
-        Self { rules, made, changes, removals, readers, deferred, last }
+        let (made, changes, removals, readers, when_told, last) = Default::default();
+        Self { rules, made, changes, removals, readers, when_told, last }
     }
 
     /// Makes the changes of a batch: removals together, so that the device is waited for once, and the others in their order.
     pub(crate) fn carry_out(&mut self, Batch { changes, reply }: Batch) {
-        let is_removal = |change: &&Prepared| matches!(change.work, Work::Remove(_));
-        let removed = changes.iter().filter(is_removal).count();
-        let mut done = Vec::with_capacity(changes.len());
-        let (mut removals, mut handles) = (Vec::with_capacity(removed), Vec::with_capacity(removed));
+        let most = changes.len();
+        let mut done = Vec::with_capacity(most);
+        let (mut removals, mut handles) = (Vec::new(), Vec::new());
         for Prepared { flow, generation, work } in changes {
             let result = match work {
                 Work::Install(rule) => self.rules.install(flow, generation, rule),
                 Work::Modify(handle, rule) => self.rules.modify(handle, rule),
                 Work::Remove(handle) => {
+                    if handles.is_empty() {
+                        removals.reserve(most);
+                        handles.reserve(most);
+                    }
                     removals.push((flow, generation));
                     handles.push(handle);
                     continue;
@@ -135,13 +138,14 @@ impl Desk {
             }
         };
         done.extend(removal.gone.iter().map(|position| removed(changes[*position], None)));
-        if !removal.left.is_empty() {
+        if removal.left > 0 {
             // Places are those of the rules that there were.
+            let is_left = |(position, _): &(usize, _)| removal.gone.binary_search(position).is_err();
             let changes = match removal.gone.is_empty() {
                 true => changes,
-                false => removal.left.iter().map(|position| changes[*position]).collect(),
+                false => changes.into_iter().enumerate().filter(is_left).map(|(_, change)| change).collect(),
             };
-            self.removals.insert(batch, Removals { changes, left: removal.left.len(), reply: reply.clone() });
+            self.removals.insert(batch, Removals { changes, left: removal.left, reply: reply.clone() });
         }
     }
 
@@ -156,7 +160,7 @@ impl Desk {
     pub(crate) fn ask_then(&mut self, bulk: usize, deed: impl FnOnce(&mut Rules, bool) + 'static) {
         let number = self.number();
         self.rules.switch().ask(bulk, number);
-        self.deferred.insert(number, Box::new(deed));
+        self.when_told.insert(number, Box::new(deed));
     }
 
     /// Takes note of an answer of the device.
@@ -177,7 +181,7 @@ impl Desk {
     /// Does some of it.
     pub(crate) fn go_on(&mut self) {
         if let Err(refusal) = self.rules.switch().go_on() {
-            tracing::warn!("rules stay in the matcher where they are: {refusal}");
+            tracing::warn!("rules were not moved to a larger matcher: {refusal}");
         }
     }
 
@@ -206,7 +210,7 @@ impl Desk {
     }
 
     fn tell_reader(&mut self, reader: u64, bulk: usize, is_done: bool) {
-        if let Some(deed) = self.deferred.remove(&reader) {
+        if let Some(deed) = self.when_told.remove(&reader) {
             return deed(&mut self.rules, is_done);
         }
         let Some(Ask { clock, earliest, mut readings, tell, .. }) = self.readers.remove(&reader) else { return };
@@ -215,7 +219,7 @@ impl Desk {
                 self.rules.readings(bulk, &mut readings);
                 Ok((readings, Sampled { earliest, latest: clock.now() }))
             }
-            false => Err(Refusal::Device { reason: "the device does not tell its counters".into() }),
+            false => Err(Refusal::Device { reason: "the device refused the query of its counters".into() }),
         };
         // Whoever has asked may have gone.
         tell.send(told).unwrap_or_default();

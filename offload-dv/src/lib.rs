@@ -1,8 +1,7 @@
 //! Flows in the steering tables of an mlx5 NIC, written from userspace, past the kernel's flow code.
 //!
-//! From the bottom up: [`mlx5`] has the bindings to libmlx5, [`translate`] makes of a flow what a rule takes or says why not, [`switch`]
-//! keeps the rules of an eswitch, and [`DvNic`] is the backend. One thread calls libmlx5; workers translate, and hand it what is
-//! translated.
+//! From the bottom up: [`mlx5`] binds libmlx5, [`translate`] turns a flow into rules or returns the reason why it cannot, [`switch`] keeps
+//! the rules of an eswitch, and [`DvNic`] is the backend. One thread calls libmlx5; workers translate flows and hand it the result.
 //!
 //! # Example
 //!

@@ -60,7 +60,7 @@ impl Owner {
                         work_on(&mut desk, &works, answers, &progress);
                     }
                     if let Err(refusal) = desk.rules.switch().end() {
-                        tracing::warn!("a thread waits for answers of the device: {refusal}");
+                        tracing::warn!("the thread that reads answers of the device does not end: {refusal}");
                     }
                     drop(desk);
                 }
@@ -71,7 +71,7 @@ impl Owner {
         thread::Builder::new().name("dv-owner".to_owned()).spawn(run).map_err(|error| failed(error.to_string()))?;
         let events = is_open
             .recv_timeout(PATIENCE)
-            .map_err(|_| failed(format!("the device was not open within {} s", PATIENCE.as_secs())))?;
+            .map_err(|_| failed(format!("opening the device took longer than {} s", PATIENCE.as_secs())))?;
         let watch = Watch::start(events.map_err(failed)?, &watched, stuck_after, alarm);
         Ok(Self { work: Some(work), ended, watch: watch.map_err(|error| failed(error.to_string()))? })
     }
@@ -121,7 +121,7 @@ impl Drop for Owner {
         // Its rules are gone when it has ended. One that is stuck goes with the process.
         let patience = if self.watch.check().is_ok() { PATIENCE } else { LITTLE_PATIENCE };
         if self.ended.recv_timeout(patience).is_err() {
-            tracing::error!("the thread that has the device does not end");
+            tracing::error!("the thread that owns the device does not end");
         }
     }
 }
@@ -181,5 +181,5 @@ fn listen(switch: &Switch) -> io::Result<Receiver<Answer>> {
 }
 
 fn ended() -> Refusal {
-    Refusal::Device { reason: "the thread that has the device has ended".into() }
+    Refusal::Device { reason: "the thread that owns the device has ended".into() }
 }

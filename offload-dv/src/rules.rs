@@ -40,13 +40,12 @@ const NO_FLOW: FlowId = FlowId { slot: u32::MAX, incarnation: 0 };
 pub const BYTES_A_RULE: usize = switch::BYTES_A_RULE + size_of::<Known>();
 const _: () = assert!(BYTES_A_RULE <= 88, "a rule takes more than 88 bytes beyond its flow");
 
-/// Rules that are removed, by their places among those that were to be.
+/// Rules that are removed.
 pub(crate) struct Removal {
-    /// Their last counters are to be told.
-    pub(crate) left: Vec<usize>,
-    /// Their last counters are not known.
+    /// So many of their last counters are to be told.
+    pub(crate) left: usize,
+    /// Those whose last counters are not known, by their places among all, in this order.
     pub(crate) gone: Vec<usize>,
-    ids: Vec<RuleId>,
 }
 
 /// The batch of whose removals nobody wants to know.
@@ -130,26 +129,24 @@ impl Rules {
     /// counters. Fails if the device has failed.
     pub(crate) fn remove(&mut self, handles: &[Handle], batch: u64) -> Result<Removal, Refusal> {
         self.progress.works()?;
-        let most = handles.len();
-        let mut removal = Removal { left: Vec::with_capacity(most), gone: Vec::new(), ids: Vec::with_capacity(most) };
+        let (mut ids, mut gone) = (Vec::with_capacity(handles.len()), Vec::new());
         for (position, handle) in handles.iter().enumerate() {
             match self.find(*handle) {
                 Some(id) => {
                     self.known.get_mut(id).flow = NO_FLOW;
-                    removal.left.push(position);
-                    removal.ids.push(id);
+                    ids.push(id);
                 }
-                None => removal.gone.push(position),
+                None => gone.push(position),
             }
         }
-        let removed = self.switch.remove_later(&removal.ids, batch);
+        let removed = self.switch.remove_later(&ids, batch);
         self.forget();
         if let Err(refusal) = removed {
             // They are out of the tables; only what they counted is not known.
             tracing::warn!("the last counters of removed rules are not known: {refusal}");
-            removal.gone.append(&mut removal.left);
+            return Ok(Removal { left: 0, gone: (0..handles.len()).collect() });
         }
-        Ok(removal)
+        Ok(Removal { left: ids.len(), gone })
     }
 
     /// Removes all rules, and returns how many there were.
@@ -221,6 +218,7 @@ impl Rules {
         }
     }
 
+    #[inline]
     fn check_jump(&self, template: &Template) -> Result<(), Refusal> {
         match template.to() {
             Some(chain) if !self.open.contains(&chain) => {

@@ -151,15 +151,15 @@ fn until_failure(
         match happened {
             Ok(Some(Happened::Died)) => progress.fail("the device is dead (IBV_EVENT_DEVICE_FATAL)".to_owned()),
             Ok(Some(Happened::Other) | None) => {}
-            Err(error) => progress.fail(format!("the device tells of itself no more: {error}")),
+            Err(error) => progress.fail(format!("events of the device cannot be read any more: {error}")),
         }
         let now = Instant::now();
         if thread.look(progress.work(), now) {
-            progress.fail(format!("libmlx5 has not come back for {} s", patience.as_secs()));
+            progress.fail(format!("a call of libmlx5 has not returned for {} s", patience.as_secs()));
         }
         // While the thread is at one piece of work, an answer may be there that it has not taken.
         if progress.listens() && device.look(progress.query(), now) {
-            progress.fail(format!("the device has not told its counters for {} s", patience.as_secs()));
+            progress.fail(format!("the device has not answered a query of counters for {} s", patience.as_secs()));
         }
         if let Some(reason) = progress.failure.get() {
             return Some(reason.clone());

@@ -106,7 +106,7 @@ impl Follower {
             }
         });
         if let Err(refusal) = told {
-            tracing::error!("a next hop is not told: {refusal}");
+            tracing::error!("a change of a next hop did not reach the device: {refusal}");
         }
     }
 }

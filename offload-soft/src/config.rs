@@ -15,6 +15,8 @@ pub const KIND: BackendKind = BackendKind {
     is_in_network_namespace: false,
     mirrors_to_ports_only: false,
     former_keys: &["hardware_rules"],
+    // It is a part of the process.
+    needs: &[],
 };
 
 /// The table `[soft]` of the configuration.

@@ -85,6 +85,10 @@ impl Connections for SoftNic {
         Ok(())
     }
 
+    fn add_connection(&self, _: &Connection) -> Result<(), Refusal> {
+        Err(Refusal::Device { reason: "it tracks connections itself".into() })
+    }
+
     fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal> {
         Ok(self.0.conntrack.flush(of, self.0.clock.now()))
     }

@@ -73,6 +73,8 @@ pub fn samples() -> Vec<Sample> {
     add("ospfv3", Some(Class::Ospf), ipv6(89, &[], &[3; 36]));
     add("later fragment of ospf", Some(Class::Ospf), ipv4(89, 8, &[3; 44]));
     add("later fragment of bfd", None, ipv4(17, 8, &ports(49_152, 3784, 40)));
+    add("first fragment of bfd", None, ipv4(17, 0x2000, &ports(49_152, 3784, 40)));
+    add("later fragment of nd", None, ipv6(58, &[44], &[&[135, 0, 0, 0][..], &[0; 20]].concat()));
     add("eigrp", None, ipv4(88, 0, &[2; 44]));
     add("bfd behind options of ipv4", Some(Class::Bfd), with_options(&ipv4(17, 0, &ports(49_152, 3784, 40))));
     let untagged: Vec<_> = samples.iter().map(|sample| (sample.name, sample.class, sample.frame.clone())).collect();

@@ -82,7 +82,8 @@ impl Vswitchd {
         eventually("the database is there", || UnixStream::connect(vswitchd.folder.join("db.sock")).is_ok());
         let database = format!("unix:{}", vswitchd.path("db.sock"));
         let control = format!("--unixctl={}", vswitchd.path("vswitchd.ctl"));
-        vswitchd.spawn("ovs-vswitchd", &[&database, "--enable-dummy", "--disable-system", &control]);
+        let pidfile = format!("--pidfile={}", vswitchd.path("ovs-vswitchd.pid"));
+        vswitchd.spawn("ovs-vswitchd", &[&database, "--enable-dummy", "--disable-system", &control, &pidfile]);
         let mut setup = vec![format!("--db={database}"), "--timeout=20".into(), "add-br".into(), "br0".into()];
         let mut add = |words: &str| setup.extend(words.split(' ').map(str::to_owned));
         add("-- set bridge br0 datapath-type=dummy fail-mode=secure");

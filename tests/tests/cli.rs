@@ -268,7 +268,8 @@ fn the_busiest_flow_is_on_top() {
         top.join().unwrap()
     });
     let lines: Vec<_> = top.out.lines().collect();
-    assert_eq!(lines[0], "2 flows");
+    assert!(lines[0].starts_with("2 flows, 2 of them with packets, "), "{}", lines[0]);
+    assert!(lines[1].contains("trend") && lines[2].contains(" hardware "), "{}", top.out);
     assert!(lines[2].contains("eth_type(0x0800)") && lines[3].contains("eth_type(0x86dd)"), "{}", top.out);
 }
 

@@ -182,9 +182,9 @@ fn children_go_in_before_parents_and_out_after_them() {
     }
 
     let (mut installed, mut deleted) = (HashSet::new(), HashSet::new());
-    for event in watch.events.try_iter() {
-        let flow = event.flow();
-        match (&*event, flow.jumps().first().copied()) {
+    for seen in watch.events.try_iter() {
+        let (event, flow) = (&seen.event, seen.event.flow());
+        match (event, flow.jumps().first().copied()) {
             (Event::Installed { .. }, None) => drop(installed.insert(flow.chain())),
             (Event::Installed { .. }, Some(chain)) => assert!(installed.contains(&chain), "{chain} has no child yet"),
             (Event::Deleted { .. }, Some(chain)) => drop(deleted.insert(chain)),
@@ -256,7 +256,7 @@ fn a_flush_takes_chains_out_in_the_order_of_the_jumps() {
         let hits = world.inject(1, &frames::udp(5)).hits;
         assert!(hits.is_empty() || hits == whole, "a packet went part of the way: {hits:?}");
     }
-    let gone: Vec<_> = watch.events.try_iter().map(|event| event.flow().chain().0).collect();
+    let gone: Vec<_> = watch.events.try_iter().map(|seen| seen.event.flow().chain().0).collect();
     assert_eq!(gone, [0, 3, 2, 1]);
 }
 

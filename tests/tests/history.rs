@@ -86,8 +86,8 @@ proptest! {
         prop_assert_eq!(world.installed().len(), 0);
 
         let mut reported: HashMap<Ufid, u64> = HashMap::new();
-        for event in watch.events.try_iter() {
-            if let Event::Deleted { flow, counters, .. } = &*event {
+        for seen in watch.events.try_iter() {
+            if let Event::Deleted { flow, counters, .. } = &seen.event {
                 prop_assert_eq!(counters.bytes, counters.packets * 60);
                 *reported.entry(flow.ufid).or_default() += counters.packets;
             }

@@ -367,14 +367,19 @@ fn what_is_deployed_is_right() {
     assert_eq!((check.code, check.err.as_str()), (Some(0), ""));
     let promtool = run(Command::new("promtool").args(["check", "config"]).arg(deploy("prometheus/prometheus.yml")));
     assert_eq!(promtool.code, Some(0), "{}", promtool.err);
-    for unit in ["sluiced.service", "sluice-mirror-send.service", "sluice-mirror-collect.service"] {
+    let units = [
+        ("sluiced", "--threshold=20"),
+        ("sluice-mirror-send", "--threshold=25"),
+        ("sluice-mirror-collect", "--threshold=25"),
+    ];
+    for (unit, threshold) in units {
+        let unit = &format!("{unit}.service");
         let verify = run(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(deploy(unit)));
         let complaints: Vec<_> =
             verify.err.lines().filter(|line| line.contains("sluice") && !line.contains("is not executable")).collect();
         assert!(complaints.is_empty(), "{complaints:?}");
-        let security = run(Command::new("systemd-analyze")
-            .args(["security", "--offline=yes", "--threshold=25"])
-            .arg(deploy(unit)));
+        let security =
+            run(Command::new("systemd-analyze").args(["security", "--offline=yes", threshold]).arg(deploy(unit)));
         assert_eq!(security.code, Some(0), "{unit}: {}", security.out.lines().last().unwrap_or_default());
     }
 }

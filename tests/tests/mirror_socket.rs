@@ -222,7 +222,6 @@ fn a_mirror_that_cannot_be_is_said_with_its_place() {
         ("[mirror]\nprotocols = [\"stp\"]", "\"stp\" is no class of control traffic; the classes are arp, nd, "),
         ("[mirror]\ncollector = \"here\"", "expected an address and port such as \"192.0.2.1:4790\", not \"here\""),
         ("[mirror]\nports = [\"b\"]", "there is no port \"b\""),
-        ("[mirror]\nto = \"a\"", "`to` is not for backend \"soft\""),
         ("backend = \"dv\"\n[mirror]", "backend \"dv\" copies to ports of its device only: `to` names one"),
         ("[mirror]\ntags = 3", "expected a number from 0 to 2, not 3"),
         ("[mirror]\nqueue_bytes = 5", "expected a number from 131072 to 1073741824, not 5"),

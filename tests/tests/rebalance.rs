@@ -117,8 +117,8 @@ fn rates_that_differ_by_noise_move_nothing() {
         trace.pass(10, random);
         let moves: Vec<_> = watch.events.try_iter().collect();
         moved.push(moves.len());
-        for event in moves {
-            let Event::Moved { flow, placement } = &*event else { panic!("{event}") };
+        for seen in moves {
+            let Event::Moved { flow, placement } = &seen.event else { panic!("{}", seen.event) };
             ways.entry(flow.ufid).or_default().push(*placement);
         }
     }

@@ -8,6 +8,7 @@ use sluice_flow::connection::{Connection, Direction, STATUS, State, TCP_FLAGS, T
 use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
+use super::connection_line;
 use super::connection_selection;
 use super::failure::Failure;
 use crate::service::AgentView;
@@ -30,6 +31,15 @@ pub(super) fn dump(agent: &AgentView, arguments: &Arguments, out: &mut dyn Outpu
     });
     shown.map_err(|refusal| Failure::new(format_args!("dumping conntrack entry: {refusal}")))?;
     Ok(done?)
+}
+
+/// `sluice/add-connection`
+pub(super) fn add(agent: &AgentView, arguments: &Arguments, _: &mut dyn Output) -> Result<(), Failure> {
+    let [text] = &arguments.rest[..] else { return Err(Failure::new("expected one connection")) };
+    let connection = connection_line::parse(text)
+        .map_err(|reason| Failure::os(format_args!("parsing connection: {reason}"), "Invalid argument"))?;
+    let added = agent.connections().and_then(|tracked| tracked.add_connection(&connection));
+    added.map_err(|refusal| Failure::new(format_args!("the connection cannot be added: {refusal}")))
 }
 
 /// `dpctl/flush-conntrack`

@@ -10,6 +10,7 @@
 mod arguments;
 mod audit;
 mod bulk;
+mod connection_line;
 mod connection_selection;
 mod conntrack;
 mod datapath;
@@ -25,6 +26,7 @@ mod orphans;
 mod packets;
 mod ports;
 mod process;
+mod refusals;
 mod revalidator;
 mod timeouts;
 mod trace;
@@ -132,6 +134,7 @@ const COMMANDS: &[Row] = &[
     row("revalidator/resume", "", 0, 0, &[], Transient(revalidator::resume)),
     row("revalidator/wait", "", 0, 0, &[], Transient(revalidator::wait)),
     row("sluice/add-flows", "[OPTIONS] text", 1, 4, BULK, Durable(bulk::add_text)),
+    row("sluice/add-connection", "connection", 1, 1, &[], Transient(conntrack::add)),
     row("sluice/add-ct-timeout", "name [key=seconds]...", 1, 17, &[], Durable(timeouts::add)),
     row("sluice/add-meter", "id kbps|pps rate[:burst]...", 3, 10, &[], Durable(ports::add_meter)),
     row("sluice/add-mirror", "name key port[,port]...", 3, 3, &[], Durable(mirrors::add)),
@@ -148,6 +151,7 @@ const COMMANDS: &[Row] = &[
     row("sluice/flush-orphans", "[--yes | --owner=ID...]", 0, 64, &["--yes", "--owner"], Transient(orphans::flush)),
     row("sluice/get-flow", "ufid", 1, 1, &[], Transient(dump::one_json)),
     row("sluice/inject", "port frame..", 2, 4097, &[], Transient(packets::inject)),
+    row("sluice/refusals", "", 0, 0, &[], Transient(refusals::show)),
     row("sluice/show", "", 0, 0, &[], Transient(json::show)),
     row("sluice/show-ct-timeouts", "", 0, 0, &[], Transient(timeouts::show)),
     row("sluice/show-meters", "[--json]", 0, 1, JSON, Transient(ports::show_meters)),

@@ -1,7 +1,7 @@
 //! `sluice/watch`: events as they happen, until the client goes.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::RecvTimeoutError;
 use serde_json::{Value, json};
@@ -11,13 +11,14 @@ use sluice_unixctl::Output;
 use super::arguments::Arguments;
 use super::explain::of_refusal;
 use super::failure::Failure;
+use crate::observe::events::Seen;
 use crate::service::AgentView;
 
-/// `sluice/watch [--json]`: an event a line, or an object a line with the keys of `docs/json.md`.
+/// `sluice/watch [--json]`: an event a line, with its time (RFC 3339, UTC), or an object a line with the keys of `docs/json.md`.
 pub(super) fn watch(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let watch = agent.watch();
-    let tell = |event: &Event, out: &mut dyn Output| {
-        if arguments.json { writeln!(out, "{}", object(agent, event)) } else { writeln!(out, "{event}") }
+    let tell = |seen: &Seen, out: &mut dyn Output| {
+        if arguments.json { writeln!(out, "{}", object(agent, seen)) } else { writeln!(out, "{}", line(agent, seen)) }
     };
     out.flush()?;
     loop {
@@ -38,16 +39,28 @@ pub(super) fn watch(agent: &AgentView, arguments: &Arguments, out: &mut dyn Outp
     }
 }
 
-fn object(agent: &AgentView, event: &Event) -> Value {
+/// When, what, which flow, and what it matches and does.
+fn line(agent: &AgentView, Seen { at, event }: &Seen) -> String {
+    let (key, actions) = texts(agent, event);
+    format!("{} {event}, {key}, actions:{actions}", humantime::format_rfc3339_millis(*at))
+}
+
+fn texts(agent: &AgentView, event: &Event) -> (String, String) {
     let ports = agent.ports();
     let style = text::Style { more: false, names: Some(&*ports) };
-    let flow = event.flow();
     let (mut key, mut actions) = (String::new(), String::new());
     // Writing to a string does not fail.
-    let _ = text::write_key(&mut key, &flow.matching(), &style);
-    let _ = text::write_actions(&mut actions, &flow.actions, &style);
+    let _ = text::write_key(&mut key, &event.flow().matching(), &style);
+    let _ = text::write_actions(&mut actions, &event.flow().actions, &style);
+    (key, actions)
+}
+
+fn object(agent: &AgentView, Seen { at, event }: &Seen) -> Value {
+    let flow = event.flow();
+    let (key, actions) = texts(agent, event);
     let counters = event.counters();
     json!({
+        "time": at.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
         "event": event.name(),
         "ufid": flow.ufid.to_string(),
         "key": key,

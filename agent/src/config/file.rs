@@ -62,13 +62,13 @@ impl Config {
         let Read { mut config, tables, mirroring, moved } = Self::read(text, backend).map_err(wrong)?;
         let (control_group, metrics) = (tables.control_group().map(place), tables.metrics().map(place));
         let checked = tables.check(mirroring.as_ref().map(Spanned::get_ref)).map_err(wrong)?;
-        if let (Some(table), Some(checked)) = (&mirroring, &checked.mirroring) {
-            config.backend.check_mirroring(checked).map_err(|message| wrong(Fault::at(table, message)))?;
-        }
+        let of_backend = |(table, mirroring): (&Spanned<MirroringTable>, _)| {
+            config.backend.mirroring(mirroring).map_err(|message| wrong(Fault::at(table, message)))
+        };
+        config.mirroring = mirroring.as_ref().zip(checked.mirroring).map(of_backend).transpose()?;
         config.ports = checked.ports;
         config.meters = checked.meters;
         config.mirrors = checked.mirrors;
-        config.mirroring = checked.mirroring;
         config.ct_timeouts = checked.ct_timeouts;
         let objects = checked.spans.into_iter().map(|(id, span)| (id, place(span))).collect();
         let places = Places { objects, control_group, metrics };

@@ -1,16 +1,21 @@
 //! One event, many readers: counts for metrics, lines for the log, streams for `watch`.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::SystemTime;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use sluice_flow::{Event, EventSink, Refusal};
 
 use super::event_counts::EventCounts;
 
 /// Events that a slow watcher may lag behind before it loses some.
 const WATCH_BACKLOG: usize = 4_096;
+
+/// How much of what people should know of is kept.
+const NOTED: usize = 50;
 
 /// Hears every event of the table and passes it on.
 #[derive(Default)]
@@ -20,18 +25,46 @@ pub struct Events {
     next_watcher: AtomicU64,
     /// How many there are, so that nobody takes a lock to find that there is none.
     watching: AtomicUsize,
+    noted: Mutex<VecDeque<Noted>>,
+}
+
+/// An event, and when it happened by the wall clock.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// When.
+    pub at: SystemTime,
+    /// What.
+    pub event: Event,
+}
+
+/// Something that people should know of.
+#[derive(Clone, Debug)]
+pub struct Noted {
+    /// When.
+    pub at: SystemTime,
+    /// What.
+    pub what: What,
+}
+
+/// What people should know of.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A flow was refused or evicted.
+    Flow(Box<Event>),
+    /// Something happened to the agent.
+    Agent(String),
 }
 
 struct Watcher {
     id: u64,
-    sender: Sender<Arc<Event>>,
+    sender: Sender<Arc<Seen>>,
     lost: Arc<AtomicU64>,
 }
 
 /// All events from a moment on. Dropping it ends it.
 pub struct Watch {
     /// The events.
-    pub events: Receiver<Arc<Event>>,
+    pub events: Receiver<Arc<Seen>>,
     /// How many did not get into the backlog because the reader lagged.
     pub lost: Arc<AtomicU64>,
 }
@@ -58,12 +91,27 @@ impl Events {
         Watch { events, lost }
     }
 
+    /// Notes something that happened to the agent.
+    pub fn note(&self, words: impl Into<String>) {
+        self.add_note(&mut self.noted.lock(), What::Agent(words.into()));
+    }
+
+    /// What people should know of, the newest first.
+    pub fn noted(&self) -> Vec<Noted> {
+        self.noted.lock().iter().cloned().collect()
+    }
+
+    fn add_note(&self, noted: &mut VecDeque<Noted>, what: What) {
+        noted.truncate(NOTED - 1);
+        noted.push_front(Noted { at: SystemTime::now(), what });
+    }
+
     fn tell_watchers(&self, event: &Event) {
         if self.watching.load(Ordering::Acquire) == 0 {
             return;
         }
         let watchers = self.watchers.read();
-        let event = Arc::new(event.clone());
+        let event = Arc::new(Seen { at: SystemTime::now(), event: event.clone() });
         let mut gone = Vec::new();
         for Watcher { id, sender, lost } in &*watchers {
             match sender.try_send(event.clone()) {
@@ -89,6 +137,10 @@ impl EventSink for Events {
         self.counts.count(event);
         if matches!(event, Event::Refused { .. } | Event::Evicted { .. }) {
             tracing::info!(target: "sluice::flow", "{event}");
+            // Where several come at once, one of them is enough: nobody waits for the others here.
+            if let Some(mut noted) = self.noted.try_lock() {
+                self.add_note(&mut noted, What::Flow(Box::new(event.clone())));
+            }
         }
         tracing::debug!(target: "sluice::event", "{event}");
         self.tell_watchers(event);

@@ -8,3 +8,4 @@ pub mod metrics;
 mod openmetrics;
 pub(crate) mod readiness;
 pub mod recent;
+pub mod status_page;

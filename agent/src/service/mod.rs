@@ -42,6 +42,7 @@ mod faces;
 mod flows;
 mod objects;
 mod orphans;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -55,3 +56,4 @@ pub use self::explain::{Expires, Explain, Explanation, KnownFlow};
 pub use self::faces::{AgentView, Service};
 pub use self::flows::{AddFlow, DeleteFlow, FlowChange, FlowName, FlowRequest, Flush, ModifyFlow, Outcome};
 pub use self::orphans::OrphanError;
+pub use self::survey::{RefusedFlows, Survey};

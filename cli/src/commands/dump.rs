@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
-use comfy_table::Table;
+use comfy_table::{Row, Table};
 use serde::Deserialize;
 
 use crate::command::{Agent, Outcome, Run};
@@ -29,7 +29,7 @@ pub(crate) struct DumpFlows {
     /// Print a JSON array
     #[arg(long, conflicts_with_all = ["names", "table"])]
     json: bool,
-    /// Print a table that fits the terminal
+    /// Print a table that fits the terminal, a line a flow; what does not fit is cut off
     #[arg(long, conflicts_with_all = ["more", "names"])]
     table: bool,
     /// type=offloaded, non-offloaded, partially-offloaded, all or the name of a backend, and filter=MATCH
@@ -111,18 +111,23 @@ fn empty_table(width: Option<u16>) -> Table {
     terminal::table(width, &["key", "actions", "packets", "bytes", "used", "state", "reason"], &[2, 3, 4])
 }
 
-fn row(flow: Flow, is_wrapped: bool) -> Vec<String> {
-    // Where a cell is wrapped, it is between two fields; the text still parses.
-    let text = |text: String| if is_wrapped { text.replace("),", "), ") } else { text };
-    vec![
-        text(flow.key),
-        text(flow.actions),
+fn row(flow: Flow, fits: bool) -> Row {
+    // On a terminal a flow is one line. What says nothing goes first, so that what is cut off is at the end.
+    let shortened = |text: String| if fits { text.replace("recirc_id(0),", "").replace("eth(),", "") } else { text };
+    let cells = [
+        shortened(flow.key),
+        flow.actions,
         flow.packets.to_string(),
         flow.bytes.to_string(),
         flow.used_seconds.map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.3}s")),
         flow.state,
         flow.refusal.map(|refusal| refusal.reason).unwrap_or_default(),
-    ]
+    ];
+    let mut row = Row::from(cells);
+    if fits {
+        row.max_height(1);
+    }
+    row
 }
 
 fn write_table(table: &Table, out: &mut dyn Write) -> Result<(), CliError> {
@@ -153,6 +158,8 @@ mod tests {
         for width in [20, 80, 100, 200] {
             let text = rendered(Some(width));
             assert!(width < 80 || text.lines().all(|line| line.chars().count() <= width.into()), "{text}");
+            // The header, the line below it and those around, and the flow.
+            assert!(width < 80 || text.lines().count() == 5, "{text}");
         }
         let text = rendered(None);
         assert_eq!(text.lines().count(), 2, "{text}");

@@ -21,7 +21,9 @@ const METHOD: &str = "sluice/explain-lines";
 const NOT_UNDERSTOOD: &str = "not understood: ";
 
 /// Say why a flow is in the device, why it is not, or whether it would be
-#[derive(Debug, Args)]
+///
+/// Exits 2 if the flow is refused, or would be.
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Explain {
     /// An existing flow, or the key of one that might exist
     #[arg(value_name = "UFID|KEY", required_unless_present = "file")]
@@ -53,8 +55,27 @@ impl Run for Explain {
     fn run(&self, agent: &Agent, out: &mut dyn Write) -> Result<Outcome, CliError> {
         match &self.file {
             Some(file) => explain_file(agent, file, self.json, out),
-            None => agent.print("sluice/explain", &self.params(), out).map(|()| Outcome::Done),
+            None => self.explain_one(agent, out),
         }
+    }
+}
+
+impl Explain {
+    /// The verdict is in the object only, so that this is asked for first also where people read the text.
+    fn explain_one(&self, agent: &Agent, out: &mut dyn Write) -> Result<Outcome, CliError> {
+        const METHOD: &str = "sluice/explain";
+        let mut connection = agent.connect()?;
+        let params = Self { json: true, ..self.clone() }.params();
+        let object = connection.text(METHOD, &params.iter().map(String::as_str).collect::<Vec<_>>())?;
+        let verdict: Value = serde_json::from_str(&object).map_err(|_| CliError::answer(METHOD, &object))?;
+        if self.json {
+            out.write_all(object.as_bytes()).map_err(CliError::Output)?;
+        } else {
+            let params = self.params();
+            connection.print(METHOD, &params.iter().map(String::as_str).collect::<Vec<_>>(), out)?;
+        }
+        let is_refused = verdict["taken"] == false || verdict["flow"]["state"] == "refused";
+        Ok(if is_refused { Outcome::Refused } else { Outcome::Done })
     }
 }
 

@@ -2,10 +2,12 @@
 
 mod audit;
 mod bulk;
+mod doctor;
 mod dump;
 mod explain;
 mod flows;
 mod objects;
+mod preflight;
 mod process;
 mod replay;
 mod show;
@@ -77,11 +79,14 @@ commands! {
         ShowMirrors: objects::ShowMirrors,
     }
     "Connections" {
+        AddConnection: objects::AddConnection,
         AddCtTimeout: objects::AddCtTimeout,
         DelCtTimeout: objects::DelCtTimeout,
         ShowCtTimeouts: objects::ShowCtTimeouts,
     }
     "Run" {
+        Preflight: preflight::Preflight,
+        Doctor: doctor::Doctor,
         Wait: wait::Wait,
         Reload: process::Reload,
         Replay: replay::Replay,

@@ -17,7 +17,7 @@ pub(crate) struct AddPort {
     /// physical, representor, internal, vxlan, geneve, gre, erspan, gtpu or mirror
     #[arg(long, value_name = "KIND", default_value = "physical")]
     kind: String,
-    /// The UDP port of a vxlan, geneve or gtpu tunnel
+    /// The UDP port of a vxlan, geneve or gtpu tunnel [default: 4789, 6081 or 2152]
     #[arg(long, value_name = "N", requires = "underlay")]
     udp_port: Option<u16>,
     /// The port that the packets of a tunnel use, by number or name
@@ -161,6 +161,23 @@ pub(crate) struct ShowMirrors {}
 
 impl Request for ShowMirrors {
     const METHOD: &str = "sluice/show-mirrors";
+}
+
+/// Add a connection whose packets the device is to forward, or change it, for the backend dv with `connections = "commands"`
+#[derive(Debug, Args)]
+pub(crate) struct AddConnection {
+    /// As dump-conntrack of ovs-appctl shows it: 'udp,orig=(src=..,dst=..,sport=..,dport=..),reply=(..),zone=N,mark=N,labels=N,timeout=N';
+    /// all but orig may be left out. `ovs-appctl dpctl/flush-conntrack` removes it
+    #[arg(value_name = "CONNECTION")]
+    connection: String,
+}
+
+impl Request for AddConnection {
+    const METHOD: &str = "sluice/add-connection";
+
+    fn params(&self) -> Vec<String> {
+        vec![self.connection.clone()]
+    }
 }
 
 /// Add a timeout policy for connections, or change it

@@ -174,14 +174,17 @@ mod tests {
         assert_eq!(
             Class::Nd.flow_keys(0),
             [
-                "eth_type(0x86dd),ipv6(proto=58),icmpv6(type=133)",
-                "eth_type(0x86dd),ipv6(proto=58),icmpv6(type=134/0xfe)",
-                "eth_type(0x86dd),ipv6(proto=58),icmpv6(type=136/0xfe)",
+                "eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=133)",
+                "eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=134/0xfe)",
+                "eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=136/0xfe)",
             ]
         );
-        assert_eq!(Class::Bgp.flow_keys(0)[0], "eth_type(0x0800),ipv4(proto=6),tcp(src=179)");
-        assert_eq!(Class::Bfd.flow_keys(0)[2], "eth_type(0x86dd),ipv6(proto=17),udp(dst=3784/0xfffe)");
-        assert_eq!(Class::Ospf.flow_keys(0), ["eth_type(0x0800),ipv4(proto=89)", "eth_type(0x86dd),ipv6(proto=89)"]);
+        assert_eq!(Class::Bgp.flow_keys(0)[0], "eth_type(0x0800),ipv4(proto=6,frag=no),tcp(src=179)");
+        assert_eq!(Class::Bfd.flow_keys(0)[2], "eth_type(0x86dd),ipv6(proto=17,frag=no),udp(dst=3784/0xfffe)");
+        assert_eq!(
+            Class::Ospf.flow_keys(0),
+            ["eth_type(0x0800),ipv4(proto=89)", "eth_type(0x86dd),ipv6(proto=89,frag=no)"]
+        );
         assert!(Class::Flow.flow_keys(2).is_empty());
     }
 }

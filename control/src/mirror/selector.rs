@@ -22,7 +22,7 @@ pub struct Selector {
 pub struct IpSelector {
     /// The protocol; with IPv6 that behind the extension headers.
     pub protocol: u8,
-    /// What else is asked. A fragment other than the first has no ports and no type.
+    /// What else is asked. A fragment is not looked into.
     pub transport: Transport,
 }
 
@@ -61,13 +61,20 @@ impl Selector {
         })
     }
 
+    /// Returns whether fragments are taken: those of IPv4, if nothing is asked of the transport header. Of IPv6 they are not, for the
+    /// kernel's flower looks for the protocol of a later fragment where others do not.
+    pub(super) fn takes_fragments(&self) -> bool {
+        self.ethernet_type == 0x0800 && self.ip.is_none_or(|ip| ip.transport == Transport::Any)
+    }
+
     fn untagged(&self) -> String {
         let mut key = format!("eth_type({:#06x})", self.ethernet_type);
         let Some(IpSelector { protocol, transport }) = self.ip else { return key };
         let ip = if self.ethernet_type == 0x0800 { "ipv4" } else { "ipv6" };
         let header = if protocol == 6 { "tcp" } else { "udp" };
         // Writing to a string does not fail.
-        let _ = write!(key, ",{ip}(proto={protocol})");
+        let whole = if self.takes_fragments() { "" } else { ",frag=no" };
+        let _ = write!(key, ",{ip}(proto={protocol}{whole})");
         let _ = match transport {
             Transport::Any => Ok(()),
             Transport::Type { value, mask: 0xff } => write!(key, ",icmpv6(type={value})"),

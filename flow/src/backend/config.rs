@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::device::Backend;
+use super::need::Need;
 use super::owner::Owner;
 use crate::meter::Meter;
 use crate::mirror::Mirror;
@@ -29,6 +30,8 @@ pub struct BackendKind {
     pub mirrors_to_ports_only: bool,
     /// Keys of its table that stood at the top of the file before there was one, and are still read there.
     pub former_keys: &'static [&'static str],
+    /// What it needs of the host.
+    pub needs: &'static [Need],
 }
 
 /// The configuration of a backend: a value of a type of its crate, read from the backend's own table.

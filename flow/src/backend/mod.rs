@@ -14,6 +14,7 @@ mod device;
 mod events;
 mod facet;
 mod injector;
+mod need;
 mod objects;
 mod owner;
 mod queue;
@@ -30,6 +31,7 @@ pub use self::device::Backend;
 pub use self::events::{DeviceEvent, EventSender, EventStream, LostRule, NoEvent, NoRoom};
 pub use self::facet::Facet;
 pub use self::injector::Injector;
+pub use self::need::Need;
 pub use self::objects::{Connections, CopiedPacket, CopySink, HandsOut, Meters, Mirrors, Outlet};
 pub use self::owner::Owner;
 pub use self::queue::{

@@ -107,6 +107,10 @@ pub trait Connections {
     /// cannot be asked; some may have been shown then.
     fn visit_connections(&self, zone: Option<u16>, visit: &mut dyn FnMut(Connection)) -> Result<(), Refusal>;
 
+    /// Adds a connection that packets went by in both directions, or changes the one with this zone and original direction. It lives for its
+    /// timeout after the last packet that the device sees. Fails if the device, or the kernel for it, finds connections by itself.
+    fn add_connection(&self, connection: &Connection) -> Result<(), Refusal>;
+
     /// Forgets the connections that are selected. Returns how many there were.
     fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal>;
 

@@ -29,6 +29,10 @@ impl ConnectionTable for KernelTable {
         })
     }
 
+    fn add(&self, _: Connection) -> Result<(), SourceError> {
+        Err(SourceError::Failed("the kernel tracks them itself (`connections = \"kernel\"` in [dv])".to_owned()))
+    }
+
     fn flush(&self, of: &Selection) -> Result<Vec<Connection>, SourceError> {
         let mut selected = Vec::new();
         self.visit(&mut |connection| {

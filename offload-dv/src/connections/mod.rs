@@ -6,10 +6,12 @@ mod message;
 mod socket;
 mod source;
 mod table;
+mod told;
 mod tracker;
 
 pub use self::kernel::KernelConnections;
 pub use self::source::{ConnectionSource, SourceError};
 pub use self::table::ConnectionTable;
+pub use self::told::ToldConnections;
 
 pub(crate) use self::tracker::Tracker;

@@ -10,6 +10,9 @@ pub trait ConnectionTable: Send + Sync {
     /// Shows all connections. One that comes or goes meanwhile may be shown or not.
     fn visit(&self, visit: &mut dyn FnMut(Connection)) -> Result<(), SourceError>;
 
+    /// Adds a connection, or changes the one with this zone and original direction. Fails if the source finds connections by itself.
+    fn add(&self, connection: Connection) -> Result<(), SourceError>;
+
     /// Removes the connections that are selected, and returns them.
     fn flush(&self, of: &Selection) -> Result<Vec<Connection>, SourceError>;
 

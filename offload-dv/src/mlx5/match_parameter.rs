@@ -52,8 +52,14 @@ impl MatchParameter {
 
     /// Puts bits under a mask into a word of 64 bits.
     pub(crate) fn put_bits(&mut self, word: usize, mask: u64, bits: u64) {
+        self.put_big_endian(word, mask.to_be(), bits.to_be());
+    }
+
+    /// The same with mask and bits as they lie in memory.
+    #[inline]
+    pub(crate) fn put_big_endian(&mut self, word: usize, mask: u64, bits: u64) {
         let word = &mut self.words[1 + word];
-        *word = *word & !mask.to_be() | bits.to_be();
+        *word = *word & !mask | bits;
     }
 
     /// For libmlx5, which only reads it, although its header has a pointer that is not const.

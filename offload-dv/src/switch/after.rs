@@ -1,4 +1,4 @@
-//! What flows have in tables of packets whose changes are put off.
+//! What flows have in tables of packets whose changes are deferred.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -32,7 +32,7 @@ pub struct Switch {
     pub(super) rules: ByRule<Option<Installed>>,
     /// What flows have besides their first rules.
     pub(super) continued: HashMap<RuleId, Continued>,
-    /// What flows have in tables with changes that are put off.
+    /// What flows have in tables with changes that are deferred.
     pub(super) after: AfterChanges,
     pub(super) kinds: Kinds,
     pub(super) connections: Option<Connections>,
@@ -172,6 +172,19 @@ impl Switch {
     /// Installs a rule. Fails if libmlx5 or the device refuses; then nothing has changed.
     pub fn install(&mut self, rule: Instance) -> Result<RuleId, Refusal> {
         let id = self.counters.take()?;
+        if !rule.template.is_continued() && self.tables.after(rule.template.chain()).is_empty() {
+            // As most are.
+            return match self.insert_alone(rule, id) {
+                Ok(installed) => {
+                    self.hold(id, installed);
+                    Ok(id)
+                }
+                Err(refusal) => {
+                    self.counters.give_back(id);
+                    Err(refusal)
+                }
+            };
+        }
         match self.insert_everywhere(rule, id) {
             Ok(Everywhere { first: (installed, continued), after }) => {
                 if let Some(continued) = continued {
@@ -180,10 +193,7 @@ impl Switch {
                 if !after.is_empty() {
                     self.after.put(id, after);
                 }
-                for bulk in self.rules.bulks()..self.counters.bulks() {
-                    self.rules.add_bulk(self.counters.size_of(bulk));
-                }
-                *self.rules.get_mut(id) = Some(installed);
+                self.hold(id, installed);
                 Ok(id)
             }
             Err(refusal) => {
@@ -191,6 +201,14 @@ impl Switch {
                 Err(refusal)
             }
         }
+    }
+
+    #[inline]
+    fn hold(&mut self, id: RuleId, installed: Installed) {
+        for bulk in self.rules.bulks()..self.counters.bulks() {
+            self.rules.add_bulk(self.counters.size_of(bulk));
+        }
+        *self.rules.get_mut(id) = Some(installed);
     }
 
     /// Replaces a rule by one that matches the same and does something else, without a packet that meets neither. It goes on
@@ -215,7 +233,7 @@ impl Switch {
         let was_last = self.release_after(old_after) || was_last;
         if was_continued && let Err(refusal) = self.wait_for_packets() {
             // The next one that waits frees it.
-            tracing::warn!("rules behind one that was replaced stay for now: {refusal}");
+            tracing::warn!("the later rules of a modified flow are removed another time: {refusal}");
         }
         if was_last {
             self.prune();
@@ -378,12 +396,21 @@ impl Switch {
 
     /// Makes a rule of a flow in one table, and those that follow from it.
     pub(super) fn insert(&mut self, rule: Instance, id: RuleId) -> Result<Rules, Refusal> {
-        if rule.template.to().is_some() && !self.kinds.has(&rule.template) {
-            self.prepare_jump(&rule.template)?;
+        if !rule.template.is_continued() {
+            return self.insert_alone(rule, id).map(|installed| (installed, None));
         }
-        if rule.template.is_continued() {
-            return self.insert_continued(rule, id).map(|(first, continued)| (first, Some(continued)));
-        }
+        self.prepare(&rule)?;
+        self.insert_continued(rule, id).map(|(first, continued)| (first, Some(continued)))
+    }
+
+    fn prepare(&mut self, rule: &Instance) -> Result<(), Refusal> {
+        let is_new = rule.template.to().is_some() && !self.kinds.has(&rule.template);
+        if is_new { self.prepare_jump(&rule.template) } else { Ok(()) }
+    }
+
+    /// Makes a rule of a flow that has one only in its table.
+    fn insert_alone(&mut self, rule: Instance, id: RuleId) -> Result<Installed, Refusal> {
+        self.prepare(&rule)?;
         let Instance { flow, template } = rule;
         let entered = self.kinds.enter(&template, &mut self.tables, &mut self.next_hops, &mut self.actions);
         let kind = match entered {
@@ -401,7 +428,7 @@ impl Switch {
                 {
                     self.crowded.push_back(matcher);
                 }
-                Ok((Installed { rule, flow, kind: Some(kind) }, None))
+                Ok(Installed { rule, flow, kind: Some(kind) })
             }
             Err(refusal) => {
                 if self.kinds.leave(kind, &mut self.tables) {

@@ -163,7 +163,7 @@ pub(super) fn actions_of(
 ) -> Result<Box<[Action]>, Refusal> {
     let jump = match (&plan.wraps, plan.jump) {
         (Some(wrapping), _) => Some(next_hops.jump(wrapping.hop, actions)?),
-        (None, Some(to)) => Some(tables.jump(table, &table.to(to, plan.put_off.clone()))?),
+        (None, Some(to)) => Some(tables.jump(table, &table.to(to, plan.deferred.clone()))?),
         (None, None) => None,
     };
     actions.list(plan, jump, behind, note)

@@ -21,7 +21,7 @@ use crate::translate::{TableId, Template};
 /// Rules at most that are made anew for a new jump: the thread of the device has other work, too.
 const MOST_MADE_ANEW: usize = 4_096;
 
-/// A rule that is made anew, and whose it is: that of a flow, or one of those after changes that are put off, by its place among them.
+/// A rule that is made anew, and whose it is: that of a flow, or one of those after changes that are deferred, by its place among them.
 struct Anew {
     id: RuleId,
     after: Option<usize>,
@@ -107,7 +107,7 @@ impl Switch {
             Ok((of_chain, leading)) => {
                 leading.into_iter().for_each(|anew| self.put(anew));
                 // Packets that are on their way to the old tables still meet the rules there.
-                self.domain.sync().unwrap_or_else(|error| tracing::warn!("packets may miss under way: {error}"));
+                self.domain.sync().unwrap_or_else(|error| tracing::warn!("packets in flight may miss: {error}"));
                 of_chain.into_iter().for_each(|anew| self.put(anew));
                 drop((shapes, old));
                 Ok(())

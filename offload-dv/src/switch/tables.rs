@@ -24,7 +24,7 @@ const BEHIND: u32 = 8;
 /// The level of a chain's table from which no rule is known to jump: others have room above it.
 const LAST_LEVEL: u32 = END - BEHIND - 1;
 /// The first chain, of packets that come through no tunnel.
-const FIRST: TableId = TableId { chain: ChainId(0), entrance: None, put_off: None };
+const FIRST: TableId = TableId { chain: ChainId(0), entrance: None, deferred: None };
 
 /// The tables of an eswitch.
 pub(super) struct Tables {
@@ -33,7 +33,7 @@ pub(super) struct Tables {
     chains: HashMap<TableId, Chain>,
     /// Of later chains that have tables.
     levels: HashMap<ChainId, Level>,
-    /// Tables with changes that are put off.
+    /// Tables with changes that are deferred.
     after: HashMap<ChainId, Vec<TableId>>,
     matchers: Vec<Option<Shared>>,
     free: Vec<u32>,
@@ -248,12 +248,12 @@ impl Tables {
         self.table(table, LAST_LEVEL).map(drop)
     }
 
-    /// Returns the tables of a chain with changes that are put off.
+    /// Returns the tables of a chain with changes that are deferred.
     pub(super) fn after(&self, chain: ChainId) -> &[TableId] {
         self.after.get(&chain).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns a table with changes that are put off, and with rules, that no rule leads to, and which is none of `begun`.
+    /// Returns a table with changes that are deferred, and with rules, that no rule leads to, and which is none of `begun`.
     pub(super) fn without_a_way(&self, begun: &[TableId]) -> Option<TableId> {
         let is_left = |id: &&TableId| {
             self.chains.get(*id).is_some_and(|chain| chain.matchers > 0 && !chain.jump.is_shared())
@@ -438,7 +438,7 @@ impl Tables {
             if !is_first {
                 self.levels.entry(id.chain).or_insert(Level { level, tables: 0 }).tables += 1;
             }
-            if id.put_off.is_some() {
+            if id.deferred.is_some() {
                 self.after.entry(id.chain).or_default().push(id.clone());
             }
         }

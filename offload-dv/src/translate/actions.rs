@@ -40,8 +40,8 @@ pub struct Plan {
     pub jump: Option<ChainId>,
     /// The meter that packets pass on their way to the rule behind; those that do not are dropped.
     pub meter: Option<MeterId>,
-    /// Changes that are put off until the packet is sent on from there.
-    pub put_off: Option<Arc<Changes>>,
+    /// Changes that are deferred until the packet is sent on from there.
+    pub deferred: Option<Arc<Changes>>,
     /// Where copies of some packets go, all of which go on to the rule behind.
     pub sampling: Option<Sampling>,
     /// What rules behind this one do, each with a packet as it is then.
@@ -66,11 +66,11 @@ pub struct Tag {
     pub tci: u16,
 }
 
-/// Translates actions on packets of which `guarantees` are known after the changes that were put off.
+/// Translates actions on packets of which `guarantees` are known after the changes that were deferred.
 pub(super) fn translate(
     actions: &[Action],
     guarantees: &Guarantees,
-    put_off: Option<&Changes>,
+    deferred: Option<&Changes>,
     vports: &dyn Vports,
 ) -> Result<Plan, Refusal> {
     let mut planner = Planner {
@@ -78,7 +78,7 @@ pub(super) fn translate(
         vports,
         before: Vec::new(),
         plan: Plan::default(),
-        changes: put_off.cloned().unwrap_or_default(),
+        changes: deferred.cloned().unwrap_or_default(),
         tags: guarantees.tags,
         least_ttl: guarantees.least_ttl,
         is_cleared: false,
@@ -422,7 +422,7 @@ impl Planner<'_> {
         if self.plan.jump.is_some() {
             // A packet that misses there goes to its representor, and must be there as it came in.
             let changes = std::mem::take(&mut self.changes);
-            self.plan.put_off = (!changes.is_empty()).then(|| Arc::new(changes));
+            self.plan.deferred = (!changes.is_empty()).then(|| Arc::new(changes));
             if self.is_cleared {
                 self.changes.modifications.push(&tracking::clear());
             }

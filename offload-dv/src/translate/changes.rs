@@ -1,4 +1,4 @@
-//! Changes of a packet that are put off until it is sent on, since it may miss before, and must be there as it came in.
+//! Changes of a packet that are deferred until it is sent on, since it may miss before, and must be there as it came in.
 //!
 //! Flows of a later chain match what the packet would be after the changes, as OVS extracts its key anew, while the device sees it as
 //! before. So each list of changes has tables of its own, whose rules look for what the packet was ([`Changes::before`]).

@@ -40,7 +40,7 @@ impl Rule {
                 (true, false) => " with translation",
                 (true, true) => " (those with translation are left to software)",
             };
-            let _ = write!(text, "to the connections of zone {zone}{translated}; of those found ");
+            let _ = write!(text, "look up the connection in zone {zone}{translated}; if found ");
         }
         let of_first = done(&self.plan, name_of);
         let _ = write!(text, "{}", std::iter::once("count".to_owned()).chain(of_first).collect::<Vec<_>>().join(", "));
@@ -52,7 +52,7 @@ impl Rule {
 /// Adds what the rules behind one do, each with those behind itself.
 fn describe_behind(plan: &Plan, name_of: &dyn Fn(u16) -> String, text: &mut String) {
     for plan in &plan.behind {
-        let _ = write!(text, "; behind: {}", done(plan, name_of).join(", "));
+        let _ = write!(text, "; then: {}", done(plan, name_of).join(", "));
         describe_behind(plan, name_of, text);
     }
 }
@@ -70,16 +70,16 @@ fn done(plan: &Plan, name_of: &dyn Fn(u16) -> String) -> Vec<String> {
         done.push(format!("to the next hop of {}", hop.destination));
     }
     done.extend(plan.meter.map(|id| format!("meter({id}), of those that pass")));
-    let put_off = plan.put_off.as_ref().map(|changes| format!(" with {changes} put off")).unwrap_or_default();
-    done.extend(plan.jump.map(|chain| format!("to the table of chain {chain}{put_off}")));
+    let deferred = plan.deferred.as_ref().map(|changes| format!(" with {changes} deferred")).unwrap_or_default();
+    done.extend(plan.jump.map(|chain| format!("to the table of chain {chain}{deferred}")));
     if let Some(Sampling { ratio, outputs }) = &plan.sampling {
         let names: Vec<_> = outputs.iter().map(|vport| name_of(*vport)).collect();
         done.push(format!("sample(one in {ratio}, to {})", names.join(" and ")));
     }
     let behind = match plan.behind.len() {
         0 => None,
-        1 => Some("a rule behind".to_owned()),
-        number => Some(format!("{number} rules behind")),
+        1 => Some("a later rule".to_owned()),
+        number => Some(format!("{number} later rules")),
     };
     let places: Vec<_> = plan.outputs.iter().map(|vport| name_of(*vport)).chain(behind).collect();
     if !places.is_empty() {

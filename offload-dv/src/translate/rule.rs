@@ -24,6 +24,6 @@ pub fn translate(flow: &Flow, vports: &dyn Vports) -> Result<Rule, Refusal> {
     let matched = matching::translate(&flow.matching().expand(), actions::need_whole(&flow.actions), false, vports)?;
     matched.guarantees.check(flow.priority)?;
     let plan = actions::translate(&flow.actions, &matched.guarantees, None, vports)?;
-    let table = TableId { chain: flow.chain(), entrance: matched.guarantees.entrance, put_off: None };
+    let table = TableId { chain: flow.chain(), entrance: matched.guarantees.entrance, deferred: None };
     Ok(Rule { table, matched, plan })
 }

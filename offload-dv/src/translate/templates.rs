@@ -8,11 +8,11 @@
 //! Each template has one slot, picked by a hash of what it depends on; the newest of those that share a slot stays. It lives as long as
 //! a rule has it.
 
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use foldhash::fast::{FoldHasher, RandomState};
+use foldhash::fast::RandomState;
 use sluice_flow::action::Action;
 use sluice_flow::field::Field;
 use sluice_flow::key::{Mask, MaskedKey, Match};
@@ -39,11 +39,11 @@ pub struct Templates {
     layouts: Vec<Option<Layout>>,
     matchings: Vec<Option<Arc<Matching>>>,
     cached: Vec<Option<Cached>>,
-    /// Of packets whose changes are put off, where these do not matter for the match.
+    /// Of packets whose changes are deferred, where these do not matter for the match.
     after: Vec<Option<After>>,
     hasher: RandomState,
-    /// The deciding bits of the key of the last flow.
-    decisive: Vec<u64>,
+    /// What hashes of flows begin with, so that nobody can pick flows that share a slot.
+    seed: u64,
 }
 
 /// What many rules have in common.
@@ -56,8 +56,8 @@ pub struct Template {
     pub plan: Plan,
     to: Option<ChainId>,
     is_continued: bool,
-    /// Changes of their packets that were put off before.
-    put_off: Option<Arc<Changes>>,
+    /// Changes of their packets that were deferred before.
+    deferred: Option<Arc<Changes>>,
     /// Where the switch has looked up before what it needs for them.
     place: AtomicU32,
 }
@@ -98,8 +98,9 @@ struct Filling {
     word: u8,
     /// How far these are rotated to the left.
     rotation: u8,
-    /// Which bits of them go there, after that.
+    /// Which bits of them go there, after that; and the same as bytes lie in the word.
     bits: u64,
+    big_endian: u64,
 }
 
 /// The same, as they are found: bytes from the first one that goes there on.
@@ -114,7 +115,13 @@ struct Run {
 /// A mask, and which bits of its flows' keys decide something.
 struct Layout {
     mask: Weak<Mask>,
-    decisive: Box<[u64]>,
+    decisive: Box<[Decisive]>,
+}
+
+/// Bits of eight bytes of a key that decide something, the first byte the lowest.
+struct Decisive {
+    from: usize,
+    bits: u64,
 }
 
 struct Cached {
@@ -130,8 +137,10 @@ struct After {
 impl Templates {
     /// No templates.
     pub fn new() -> Self {
-        let (layouts, matchings, cached, after, hasher, decisive) = Default::default();
-        let mut templates = Self { layouts, matchings, cached, after, hasher, decisive };
+        let (layouts, matchings, cached, after) = Default::default();
+        let hasher = RandomState::default();
+        let seed = hasher.hash_one(0);
+        let mut templates = Self { layouts, matchings, cached, after, hasher, seed };
         templates.clear();
         templates
     }
@@ -166,41 +175,41 @@ impl Templates {
         if (chain, entrance) != (table.chain, table.entrance) {
             return Ok(None);
         }
-        let template = match &table.put_off {
+        let template = match &table.deferred {
             None => Some(of),
-            Some(put_off) => self.template_after(of, put_off, flow, vports)?,
+            Some(deferred) => self.template_after(of, deferred, flow, vports)?,
         };
         Ok(template.map(|template| Instance { template, flow: flow.clone() }))
     }
 
-    /// Makes a template of another one, for packets whose changes are put off.
+    /// Makes a template of another one, for packets whose changes are deferred.
     fn template_after(
         &mut self,
         of: Arc<Template>,
-        put_off: &Arc<Changes>,
+        deferred: &Arc<Changes>,
         flow: &Flow,
         vports: &dyn Vports,
     ) -> Result<Option<Arc<Template>>, Refusal> {
         let full = flow.matching().expand();
-        let Some(before) = put_off.before(&full)? else { return Ok(None) };
+        let Some(before) = deferred.before(&full)? else { return Ok(None) };
         let is_same = before == full;
-        let hash = self.hasher.hash_one((Arc::as_ptr(&of).addr(), Arc::as_ptr(put_off).addr()));
+        let hash = self.hasher.hash_one((Arc::as_ptr(&of).addr(), Arc::as_ptr(deferred).addr()));
         let place = slot_of(hash, PLACES);
         if let Some(found) = self.after[place].as_ref().filter(|_| is_same)
             && Arc::ptr_eq(&found.of, &of)
-            && found.template.put_off.as_ref().is_some_and(|other| Arc::ptr_eq(other, put_off))
+            && found.template.deferred.as_ref().is_some_and(|other| Arc::ptr_eq(other, deferred))
         {
             return Ok(Some(found.template.clone()));
         }
-        let plan = actions::translate(&flow.actions, &of.matching.guarantees, Some(put_off), vports)?;
+        let plan = actions::translate(&flow.actions, &of.matching.guarantees, Some(deferred), vports)?;
         let matching = match is_same {
             true => of.matching.clone(),
             false => {
-                let (only_whole, is_tagged) = (of.matching.only_whole, put_off.take_tags_off());
+                let (only_whole, is_tagged) = (of.matching.only_whole, deferred.take_tags_off());
                 Arc::new(of.matching.of_one(matching::translate(&before, only_whole, is_tagged, vports)?))
             }
         };
-        let template = Arc::new(Template::new(matching, flow.priority, plan, Some(put_off.clone())));
+        let template = Arc::new(Template::new(matching, flow.priority, plan, Some(deferred.clone())));
         if is_same {
             self.after[place] = Some(After { of, template: template.clone() });
         }
@@ -209,21 +218,18 @@ impl Templates {
 
     fn template(&mut self, flow: &Flow, vports: &dyn Vports) -> Result<Arc<Template>, Refusal> {
         let matched = flow.matching();
-        let layout = layout(&mut self.layouts, &self.hasher, matched.mask());
-        self.decisive.clear();
-        masked(matched.bytes(), &layout.decisive, &mut self.decisive);
-        let mut hasher = hash(&self.hasher, &matched, &self.decisive);
-        hasher.write_usize(Arc::as_ptr(&flow.actions).addr());
-        hasher.write_u16(flow.priority.get().into());
-        let place = slot_of(hasher.finish(), PLACES);
+        let layout = layout(&mut self.layouts, matched.mask());
+        let hash = hash(self.seed, &matched, &layout.decisive);
+        let what = Arc::as_ptr(&flow.actions).addr() as u64 ^ u64::from(flow.priority.get());
+        let place = slot_of(mix(hash, what), PLACES);
         if let Some(Cached { actions, template }) = &self.cached[place]
             && std::ptr::addr_eq(actions.as_ptr(), Arc::as_ptr(&flow.actions))
             && template.priority == flow.priority
-            && template.matching.is_of(&matched, &self.decisive)
+            && template.matching.is_of(&matched, &layout.decisive)
         {
             return Ok(template.clone());
         }
-        let matching = self.matching(flow, vports)?;
+        let matching = self.matching(flow, hash, vports)?;
         matching.guarantees.check(flow.priority)?;
         let plan = actions::translate(&flow.actions, &matching.guarantees, None, vports)?;
         let template = Arc::new(Template::new(matching, flow.priority, plan, None));
@@ -233,15 +239,16 @@ impl Templates {
         Ok(template)
     }
 
-    fn matching(&mut self, flow: &Flow, vports: &dyn Vports) -> Result<Arc<Matching>, Refusal> {
+    fn matching(&mut self, flow: &Flow, hash: u64, vports: &dyn Vports) -> Result<Arc<Matching>, Refusal> {
         let matched = flow.matching();
-        let place = slot_of(hash(&self.hasher, &matched, &self.decisive).finish(), PLACES);
+        let layout = layout(&mut self.layouts, matched.mask());
+        let place = slot_of(hash, PLACES);
         let only_whole = actions::need_whole(&flow.actions);
-        let is_it = |found: &&Arc<Matching>| found.is_of(&matched, &self.decisive) && found.only_whole == only_whole;
+        let is_it = |found: &&Arc<Matching>| found.is_of(&matched, &layout.decisive) && found.only_whole == only_whole;
         if let Some(matching) = self.matchings[place].as_ref().filter(is_it) {
             return Ok(matching.clone());
         }
-        let matching = Arc::new(Matching::of(flow, &self.decisive, only_whole, vports)?);
+        let matching = Arc::new(Matching::of(flow, &layout.decisive, only_whole, vports)?);
         if matching.is_general {
             self.matchings[place] = Some(matching.clone());
         }
@@ -265,9 +272,9 @@ impl Instance {
 }
 
 impl Template {
-    fn new(matching: Arc<Matching>, priority: Priority, plan: Plan, put_off: Option<Arc<Changes>>) -> Self {
+    fn new(matching: Arc<Matching>, priority: Priority, plan: Plan, deferred: Option<Arc<Changes>>) -> Self {
         let (to, is_continued) = (plan.chain(), plan.tracking.is_some() || !plan.behind.is_empty());
-        Self { matching, priority, plan, to, is_continued, put_off, place: AtomicU32::new(u32::MAX) }
+        Self { matching, priority, plan, to, is_continued, deferred, place: AtomicU32::new(u32::MAX) }
     }
 
     /// The chain where packets are looked up again.
@@ -283,12 +290,12 @@ impl Template {
     /// The table that the rules are in.
     pub fn table(&self) -> TableId {
         let (chain, entrance) = (self.matching.chain, self.matching.guarantees.entrance);
-        TableId { chain, entrance, put_off: self.put_off.clone() }
+        TableId { chain, entrance, deferred: self.deferred.clone() }
     }
 
-    /// Returns whether they are of packets with changes that are put off.
+    /// Returns whether they are of packets with changes that are deferred.
     pub(crate) fn is_after_changes(&self) -> bool {
-        self.put_off.is_some()
+        self.deferred.is_some()
     }
 
     /// The chain that they are in.
@@ -298,7 +305,7 @@ impl Template {
 
     /// The table where their packets are looked up again.
     pub fn next_table(&self) -> Option<TableId> {
-        self.to.map(|chain| self.table().to(chain, self.plan.put_off.clone()))
+        self.to.map(|chain| self.table().to(chain, self.plan.deferred.clone()))
     }
 
     /// The vport that packets come from, if they look at it.
@@ -342,7 +349,7 @@ impl Template {
 }
 
 impl Matching {
-    fn of(flow: &Flow, decisive: &[u64], only_whole: bool, vports: &dyn Vports) -> Result<Self, Refusal> {
+    fn of(flow: &Flow, layout: &[Decisive], only_whole: bool, vports: &dyn Vports) -> Result<Self, Refusal> {
         let matched = flow.matching();
         let full = matched.expand();
         let translated = matching::translate(&full, only_whole, false, vports)?;
@@ -353,7 +360,7 @@ impl Matching {
         fillings.iter().for_each(|filling| base.put_bits(filling.word.into(), filling.bits, 0));
         let mut matching = Self {
             of: Arc::downgrade(matched.mask()),
-            decisive: decisive.into(),
+            decisive: layout.iter().map(|decisive| decisive.of(matched.bytes())).collect(),
             only_whole,
             chain: flow.chain(),
             mask: translated.mask,
@@ -385,51 +392,59 @@ impl Matching {
         }
     }
 
-    fn is_of(&self, matched: &MaskedKey<'_>, decisive: &[u64]) -> bool {
+    /// Whether it is that of a key, of which `layout` says which bits decide something.
+    fn is_of(&self, matched: &MaskedKey<'_>, layout: &[Decisive]) -> bool {
         // With the same mask, there are as many.
         std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(matched.mask()))
-            && self.decisive.iter().zip(decisive).all(|(one, other)| one == other)
+            && layout.iter().zip(&self.decisive).all(|(decisive, known)| decisive.of(matched.bytes()) == *known)
     }
 
     fn fill(&self, bytes: &[u8], value: &mut MatchParameter) {
-        for Filling { from, word, rotation, bits } in &self.fillings {
+        for Filling { from, word, rotation, bits, big_endian } in &self.fillings {
             let found = word_at(bytes, (*from).into()).rotate_left((*rotation).into());
-            value.put_bits((*word).into(), *bits, found & bits);
+            value.put_big_endian((*word).into(), *big_endian, (found & bits).to_be());
         }
     }
 }
 
-fn layout<'l>(layouts: &'l mut [Option<Layout>], hasher: &RandomState, mask: &Arc<Mask>) -> &'l Layout {
-    let place = &mut layouts[slot_of(hasher.hash_one(Arc::as_ptr(mask).addr()), MASKS)];
+fn layout<'l>(layouts: &'l mut [Option<Layout>], mask: &Arc<Mask>) -> &'l Layout {
+    let place = &mut layouts[slot_of(mix(0, Arc::as_ptr(mask).addr() as u64), MASKS)];
     let is_of = |layout: &mut Layout| std::ptr::eq(layout.mask.as_ptr(), Arc::as_ptr(mask));
     if !place.as_mut().is_some_and(is_of) {
         *place = None;
     }
     place.get_or_insert_with(|| {
-        let (bits, mut decisive) = (decisive_bits(mask), Vec::new());
-        masked(&bits, &vec![u64::MAX; bits.len().div_ceil(8)], &mut decisive);
-        Layout { mask: Arc::downgrade(mask), decisive: decisive.into() }
+        let bits = decisive_bits(mask);
+        let words = (0..bits.len()).step_by(8).map(|from| Decisive { from, bits: word_at(&bits, from) });
+        Layout { mask: Arc::downgrade(mask), decisive: words.filter(|decisive| decisive.bits != 0).collect() }
     })
 }
 
-/// Hashes which flows have the same matching.
-fn hash(by: &RandomState, matched: &MaskedKey<'_>, decisive: &[u64]) -> FoldHasher<'static> {
-    let mut hasher = by.build_hasher();
-    hasher.write_usize(Arc::as_ptr(matched.mask()).addr());
-    decisive.iter().for_each(|word| hasher.write_u64(*word));
-    hasher
-}
-
-/// Appends the bits of bytes that are in words of a mask, of which there is one for each eight bytes, and for those behind the last eight.
-fn masked(bytes: &[u8], mask: &[u64], to: &mut Vec<u64>) {
-    let (whole, rest) = bytes.as_chunks();
-    to.extend(whole.iter().zip(mask).map(|(word, mask)| u64::from_le_bytes(*word) & mask));
-    if let (false, Some(mask)) = (rest.is_empty(), mask.get(whole.len())) {
-        to.push(word_at(bytes, bytes.len() - rest.len()) & mask);
+impl Decisive {
+    /// Returns these bits of a key.
+    #[inline]
+    fn of(&self, bytes: &[u8]) -> u64 {
+        word_at(bytes, self.from) & self.bits
     }
 }
 
+/// Hashes the bits of a key that decide something, of which `layout` says which they are.
+fn hash(seed: u64, matched: &MaskedKey<'_>, layout: &[Decisive]) -> u64 {
+    let mask = mix(seed, Arc::as_ptr(matched.mask()).addr() as u64);
+    layout.iter().fold(mask, |hash, decisive| mix(hash, decisive.of(matched.bytes())))
+}
+
+/// Adds a word to a hash: both halves of a product, so that each bit counts.
+fn mix(hash: u64, word: u64) -> u64 {
+    const ODD: u128 = 0x9e37_79b9_7f4a_7c15;
+    let product = u128::from(hash ^ word) * ODD;
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+    let (low, high) = (product as u64, (product >> 64) as u64);
+    low ^ high
+}
+
 /// The eight bytes from one on as a word, the lowest first; those behind the end are 0.
+#[inline]
 fn word_at(bytes: &[u8], from: usize) -> u64 {
     if let Some(eight) = bytes.get(from..).and_then(|rest| rest.first_chunk()) {
         return u64::from_le_bytes(*eight);
@@ -483,7 +498,8 @@ impl Run {
         let before = u8::try_from((usize::from(from) + 8).saturating_sub(length)).unwrap_or(0);
         let before = u16::from(before).min(from);
         let rotation = (64 + u16::from(shift) - 8 * before) % 64;
-        Filling { from: from - before, word, rotation: rotation.to_le_bytes()[0], bits: bits << shift }
+        let bits = bits << shift;
+        Filling { from: from - before, word, rotation: rotation.to_le_bytes()[0], bits, big_endian: bits.to_be() }
     }
 
     /// Itself and the place of one more byte in it, if that follows its last one in the key and in the word.
@@ -529,9 +545,6 @@ mod tests {
                 eight.iter_mut().zip(there).for_each(|(to, byte)| *to = *byte);
                 assert_eq!(word_at(&bytes[..length], from), u64::from_le_bytes(eight), "{from} of {length}");
             }
-            let mut all = Vec::new();
-            masked(&bytes[..length], &[u64::MAX; 3], &mut all);
-            assert_eq!(all.len(), length.div_ceil(8));
         }
     }
 }

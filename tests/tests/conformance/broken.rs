@@ -427,6 +427,10 @@ impl Connections for Broken {
         self.tracked()?.visit_connections(zone, visit)
     }
 
+    fn add_connection(&self, connection: &Connection) -> Result<(), Refusal> {
+        self.tracked()?.add_connection(connection)
+    }
+
     fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal> {
         self.tracked()?.flush_connections(of)
     }

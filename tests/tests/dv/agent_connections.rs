@@ -26,13 +26,14 @@ struct World {
 }
 
 impl World {
-    fn start() -> Self {
+    /// With connections from where the configuration says.
+    fn start(source: &str) -> Self {
         let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
         assert!(up.success());
         let folder = tempfile::tempdir().unwrap();
         let wires = folder.path().join("wires");
         std::fs::create_dir(&wires).unwrap();
-        let config = CONFIG.replace("takeover = true", "takeover = true\nconnections = \"kernel\"");
+        let config = CONFIG.replace("takeover = true", &format!("takeover = true\nconnections = \"{source}\""));
         let daemon = Daemon::start_by(&runner(PROFILE, &wires), &folder.path().join("agent"), &config);
         let later = |key: &str| format!("recirc_id(0x1),ct_state(+trk+est),ct_mark(0x5),{key}");
         let flows = [
@@ -85,7 +86,7 @@ fn begin() {
 fn connections_of_the_kernel_are_in_the_device_until_they_end_or_are_flushed() {
     let name = "agent_connections::connections_of_the_kernel_are_in_the_device_until_they_end_or_are_flushed";
     in_namespace(name, || {
-        let world = World::start();
+        let world = World::start("kernel");
         assert_eq!(world.on_the_wire(), None);
         assert_eq!(world.appctl(&["dpctl/dump-conntrack"]), "");
         begin();
@@ -128,7 +129,7 @@ fn connections_of_the_kernel_are_listed_counted_and_limited() {
     let name = "agent_connections::connections_of_the_kernel_are_listed_counted_and_limited";
     in_namespace(name, || {
         begin();
-        let world = World::start();
+        let world = World::start("kernel");
         eventually("packets are in hardware", || world.on_the_wire().is_some());
         conntrack("-I -p tcp --src fd00::1 --dst fd00::2 --sport 40000 --dport 80 --state ESTABLISHED --timeout 100");
         conntrack("-I -p icmp --src 10.0.0.1 --dst 10.0.0.2 --icmp-type 8 --icmp-code 0 --icmp-id 4660 --timeout 100");
@@ -158,9 +159,14 @@ fn connections_of_the_kernel_are_listed_counted_and_limited() {
         // Those that the kernel has for the whole machine are not for who is in a namespace.
         let limit: u32 = world.appctl(&["dpctl/ct-get-maxconns"]).trim().parse().unwrap();
         assert!(limit > 0);
+        let told = "udp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=1,dport=2)";
         let refusals = [
-            (&["dpctl/ct-bkts"][..], "the kernel does not report how its connections are spread over buckets"),
-            (&["dpctl/ct-set-limits", "default=5"], "the kernel's conntrack has no limit for a zone"),
+            (
+                &["sluice/add-connection", told][..],
+                "the kernel tracks them itself (`connections = \"kernel\"` in [dv])",
+            ),
+            (&["dpctl/ct-bkts"], "it is not known how connections are spread over buckets"),
+            (&["dpctl/ct-set-limits", "default=5"], "there is no limit for the connections of a zone"),
         ];
         for (arguments, reason) in refusals {
             let refusal = world.refused(arguments);
@@ -175,5 +181,49 @@ fn connections_of_the_kernel_are_listed_counted_and_limited() {
         assert!(flushed.elapsed() < Duration::from_secs(1), "{:?}", flushed.elapsed());
         assert_eq!(listed(&["dpctl/dump-conntrack"]), [""; 0]);
         assert_eq!(world.appctl(&["dpctl/ct-get-nconns"]), "0\n");
+    });
+}
+
+#[test]
+fn connections_that_are_added_by_command_are_in_the_device_until_they_are_flushed() {
+    let name = "agent_connections::connections_that_are_added_by_command_are_in_the_device_until_they_are_flushed";
+    in_namespace(name, || {
+        let world = World::start("commands");
+        assert_eq!(world.on_the_wire(), None);
+        let connection = "udp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=1111,dport=2222),\
+                          reply=(src=10.0.0.2,dst=10.0.0.9,sport=2222,dport=5000),zone=7,mark=5";
+        let add = |more: &str| {
+            let ran = world.daemon.sluice(&["add-connection", &format!("{connection}{more}")]);
+            assert_eq!(ran.code, Some(0), "{}", ran.err);
+        };
+        add("");
+        eventually("packets are in hardware", || world.on_the_wire().is_some());
+        let there = Packet { from: 9, ports: [5000, 2222], ..Packet::v4(UDP) };
+        assert_eq!(world.on_the_wire(), Some(there.frame()));
+        // As it is listed it can be added again, with another mark, which the later flows do not match.
+        assert_eq!(world.appctl(&["dpctl/dump-conntrack"]), format!("{connection}\n"));
+        world.appctl(&["sluice/add-connection", &connection.replace("mark=5", "mark=6")]);
+        eventually("packets are at the representor", || world.on_the_wire().is_none());
+        add("");
+        eventually("packets are in hardware", || world.on_the_wire().is_some());
+        assert_eq!(world.appctl(&["dpctl/ct-get-nconns"]), "1\n");
+        world.appctl(&["dpctl/flush-conntrack", "zone=7"]);
+        let flushed = Instant::now();
+        eventually("packets are at the representor", || world.on_the_wire().is_none());
+        assert!(flushed.elapsed() < Duration::from_secs(1), "{:?}", flushed.elapsed());
+        assert_eq!(world.appctl(&["dpctl/dump-conntrack"]), "");
+
+        // No packet goes by it.
+        world.appctl(&[
+            "sluice/add-connection",
+            &connection.replace("sport=1111", "sport=1112").replace("zone=7", "timeout=1"),
+        ]);
+        eventually("it times out", || world.appctl(&["dpctl/dump-conntrack"]).is_empty());
+
+        let refusal = world.refused(&["sluice/add-connection", "udp,orig=(src=10.0.0.1)"]);
+        assert!(refusal.contains("parsing connection: orig: expected src, dst, sport and dport"), "{refusal}");
+        world.appctl(&["dpctl/ct-set-maxconns", "0"]);
+        let refusal = world.refused(&["sluice/add-connection", connection]);
+        assert!(refusal.contains("connections: there are as many as there may be (0)"), "{refusal}");
     });
 }

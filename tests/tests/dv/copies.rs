@@ -64,9 +64,9 @@ fn all_rules_of_a_flow_are_explained() {
     let (_, actions) = text.split_once("; actions ").unwrap();
     assert_eq!(
         actions,
-        "count, to vport 65535 and a rule behind; \
-         behind: modify_header(0x1001000002112233 0x1002001000004455), to vport 1 and a rule behind; \
-         behind: push_vlan(0x8100 0x0005), to vport 2 and vport 65535"
+        "count, to vport 65535 and a later rule; \
+         then: modify_header(0x1001000002112233 0x1002001000004455), to vport 1 and a later rule; \
+         then: push_vlan(0x8100 0x0005), to vport 2 and vport 65535"
     );
 }
 

@@ -154,9 +154,9 @@ fn a_source_says_that_it_has_lost_something_and_lists_it() {
 }
 
 /// The backend on a device, with the connections of this namespace.
-struct World<'a> {
+pub(crate) struct World<'a> {
     nic: DvNic,
-    clock: Arc<ManualClock>,
+    pub(crate) clock: Arc<ManualClock>,
     ports: &'a Ports,
     wire: Out,
     representor: Out,
@@ -168,7 +168,11 @@ impl<'a> World<'a> {
     }
 
     fn open_with(ports: &'a Ports, source: Box<dyn ConnectionSource>) -> Self {
-        let clock = Arc::new(ManualClock::default());
+        Self::open_at(ports, source, Arc::new(ManualClock::default()))
+    }
+
+    /// The same with a clock that the source has, too.
+    pub(crate) fn open_at(ports: &'a Ports, source: Box<dyn ConnectionSource>, clock: Arc<ManualClock>) -> Self {
         let vports =
             (1..).zip(PORTS).map(|(number, (vport, _))| (format!("p{number}"), vport)).collect::<BTreeMap<_, _>>();
         let config = Config { takeover: true, connections: Some(ConnectionsOf::Kernel), vports, ..Config::default() };
@@ -204,7 +208,7 @@ impl<'a> World<'a> {
     }
 
     /// Whether a packet of the connection goes to the wire, and not to its representor.
-    fn is_in_hardware(&self) -> bool {
+    pub(crate) fn is_in_hardware(&self) -> bool {
         let frame = Packet::v4(UDP).frame();
         self.ports.send("vport-0", &frame);
         let mut found = None;

@@ -288,11 +288,11 @@ fn what_a_meter_is_not_for_is_refused_and_its_rules_are_explained() {
     };
     assert_eq!(
         actions(IPV4, "push_vlan(vid=5,pcp=0),meter(7),1"),
-        "count, push_vlan(0x8100 0x0005), to a rule behind; behind: meter(7), of those that pass, to a rule behind; behind: to 65535"
+        "count, push_vlan(0x8100 0x0005), to a later rule; then: meter(7), of those that pass, to a later rule; then: to 65535"
     );
     assert_eq!(
         actions("tunnel(tun_id=5,flags(+key)),in_port(10)", "meter(7),2"),
-        "count, decap, to a rule behind; behind: meter(7), of those that pass, to a rule behind; behind: to 0"
+        "count, decap, to a later rule; then: meter(7), of those that pass, to a later rule; then: to 0"
     );
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sluice_control::mirror::Class;
 use sluice_flow::backend::{Backend, Change, Injector, Mirrors, OpenConfig, Operation};
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortKind, PortNumber};
@@ -11,6 +12,7 @@ use sluice_flow::time::ManualClock;
 use sluice_offload_dv::switch::Copying;
 use sluice_offload_dv::translate::translate;
 use sluice_offload_soft::SoftNic;
+use sluice_tests::control_frames::{Sample, samples};
 use sluice_tests::mlx5::on_device;
 
 use crate::frames::{Packet, TCP, UDP};
@@ -57,7 +59,7 @@ impl Both<'_> {
 /// What a mirror of packets of a key copies to ports.
 pub(crate) fn copying(key: &str, copies: &str) -> Copying {
     let rule = translate(&flow(key, copies), &Vport).unwrap();
-    Copying { matched: rule.matched, copies: rule.plan.outputs }
+    Copying { matched: vec![rule.matched], copies: rule.plan.outputs }
 }
 
 const IPV4: &str = "in_port(2),eth(),eth_type(0x0800),ipv4(frag=no)";
@@ -116,7 +118,7 @@ fn a_mirror_too_many_is_refused_and_the_others_copy_on() {
             rig.switch.set_mirror(name, copying(DATAGRAMS, "3")).unwrap();
         }
         let refusal = rig.switch.set_mirror("e", copying(DATAGRAMS, "3")).unwrap_err();
-        assert_eq!(refusal.to_string(), "limit: mirrors of a port (at most 4)");
+        assert_eq!(refusal.to_string(), "limit: mirrors of the same packet (at most 4)");
         // Another port has its own.
         rig.switch.set_mirror("e", copying("in_port(3),eth()", "4")).unwrap();
         let frame = Packet::v4(UDP).frame();
@@ -125,4 +127,41 @@ fn a_mirror_too_many_is_refused_and_the_others_copy_on() {
         let refusal = rig.switch.remove_mirror("f").unwrap_err();
         assert_eq!(refusal.to_string(), "device: there is no mirror f");
     });
+}
+
+#[test]
+fn every_class_of_control_traffic_is_copied_once_and_leaves_room_for_three_more_mirrors() {
+    on_device(
+        "bluefield-3",
+        "mirrors::every_class_of_control_traffic_is_copied_once_and_leaves_room_for_three_more_mirrors",
+        |wires| {
+            let mut rig = Rig::open(wires);
+            let classes = || Class::ALL.into_iter().filter(|class| *class != Class::Flow);
+            for class in classes() {
+                let keys = class.flow_keys(2);
+                let one = |key: &String| copying(&format!("in_port(2),{key}"), "3").matched.remove(0);
+                let copies = copying("in_port(2)", "3").copies;
+                let all = Copying { matched: keys.iter().map(one).collect(), copies };
+                rig.switch.set_mirror(class.name(), all).unwrap();
+            }
+            let samples = samples();
+            let (mut copied, mut strange) = (0, Vec::new());
+            for Sample { name, class, frame } in samples.iter().filter(|sample| sample.frame.len() < 2000) {
+                let out: Vec<_> = rig.inject(2, frame).into_iter().filter(|(port, _)| *port == 3).collect();
+                let wanted = class.map_or(vec![], |_| vec![(3, frame.clone())]);
+                if out != wanted {
+                    strange.push((*name, *class, out.len(), frame.clone()));
+                }
+                copied += u64::try_from(out.len()).unwrap();
+            }
+            assert!(strange.is_empty(), "{strange:02x?}");
+            let read = |rig: &mut Rig<'_>, class: Class| rig.switch.read_mirror(class.name()).unwrap().unwrap().packets;
+            let counted: u64 = classes().map(|class| read(&mut rig, class)).sum();
+            assert_eq!(counted, copied);
+            for name in ["a", "b", "c"] {
+                rig.switch.set_mirror(name, copying("in_port(2)", "4")).unwrap();
+            }
+            rig.switch.set_mirror("d", copying("in_port(2)", "4")).unwrap_err();
+        },
+    );
 }

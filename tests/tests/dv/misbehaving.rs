@@ -184,7 +184,7 @@ fn a_queue_that_stands_still_is_a_device_that_has_failed() {
     faulty.control.ask("stall");
     let since = Instant::now();
     faulty.write("10.0.0.2");
-    faulty.fails_soon(since, "libmlx5 has not come back for 4 s");
+    faulty.fails_soon(since, "a call of libmlx5 has not returned for 4 s");
     faulty.comes_back(2);
 }
 
@@ -221,7 +221,7 @@ fn a_command_that_never_comes_back_is_a_device_that_has_failed() {
     faulty.control.ask(&format!("delay {ALLOC_FLOW_COUNTER} 1 3600000"));
     let since = Instant::now();
     let _waiting = faulty.send("dpctl/add-flows", &format!("{file:?}"));
-    faulty.fails_soon(since, "libmlx5 has not come back for 4 s");
+    faulty.fails_soon(since, "a call of libmlx5 has not returned for 4 s");
     faulty.comes_back(1 + MANY);
 }
 
@@ -229,7 +229,7 @@ fn a_command_that_never_comes_back_is_a_device_that_has_failed() {
 fn an_answer_that_never_comes_is_a_device_that_has_failed() {
     let mut faulty = Faulty::start();
     faulty.control.ask(&format!("delay {QUERY_FLOW_COUNTER} 1 3600000"));
-    faulty.fails_soon(Instant::now(), "the device has not told its counters for 4 s");
+    faulty.fails_soon(Instant::now(), "the device has not answered a query of counters for 4 s");
     faulty.comes_back(1);
 }
 
@@ -289,7 +289,7 @@ fn what_a_device_has_in_hand_is_completed_and_a_port_goes_when_it_has_failed() {
                 completion
                     .result
                     .as_ref()
-                    .is_err_and(|refusal| refusal.to_string().contains("libmlx5 has not come back"))
+                    .is_err_and(|refusal| refusal.to_string().contains("a call of libmlx5 has not returned"))
             };
             assert!(done.iter().all(stuck), "{done:?}");
             nic.detach_port(PortNumber(1)).unwrap();

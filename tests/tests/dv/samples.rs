@@ -94,7 +94,7 @@ fn what_the_device_does_not_sample_is_refused_and_what_it_does_is_explained() {
         let text =
             rule(&format!("sample(sample={percent}%,actions(3)),1")).unwrap().describe(&|vport| vport.to_string());
         let (_, actions) = text.split_once("; actions ").unwrap();
-        assert_eq!(actions, format!("count, sample(one in {ratio}, to 1), to a rule behind; behind: to 65535"));
+        assert_eq!(actions, format!("count, sample(one in {ratio}, to 1), to a later rule; then: to 65535"));
     }
 }
 

@@ -1,8 +1,10 @@
 //! Switches of the kernel's own simulator: plugs, representors, devlink.
 
+use std::process::Command;
 use std::time::Duration;
 
 use sluice_netdev::{Event, Flavour, Function, FunctionPart, Monitor, Role};
+use sluice_tests::daemon::{binary, new_folder, run};
 use sluice_tests::lab::netdevsim::Nic;
 
 use crate::space::{Space, events, known};
@@ -13,6 +15,7 @@ stories![
     a_representor_that_comes_and_goes_is_noticed,
     a_port_that_devlink_knows_later_than_its_device_is_known_all_the_same,
     a_nic_that_is_reloaded_has_other_ports_of_the_same_eswitch,
+    preflight_tells_of_each_port_what_it_lacks,
 ];
 
 const fn function(number: u32) -> Function {
@@ -108,4 +111,38 @@ fn a_nic_that_is_reloaded_has_other_ports_of_the_same_eswitch(space: &Space) {
     assert_eq!(before.device.switch, after.device.switch);
     let ports = monitor.links().ports_of(before.device.switch.as_ref().unwrap());
     assert!(ports.map(|known| known.generation).all(|generation| generation > before.generation));
+}
+
+fn preflight_tells_of_each_port_what_it_lacks(space: &Space) {
+    let nic = Nic::new(15, 2);
+    let [plug, representor, other] = &nic.devices()[..] else { panic!("{:?}", nic.devices()) };
+    space.run(&format!("ethtool -K {plug} hw-tc-offload on"));
+    space.run("ip link add shared type dummy");
+    space.run("tc qdisc add dev shared ingress_block 22 clsact");
+    space.run("ip link add plain type dummy");
+    space.run("tc qdisc add dev plain clsact");
+    let folder = new_folder();
+    std::fs::create_dir_all(&folder).unwrap();
+    let ports = [plug.as_str(), representor, "shared", "plain", "missing"].into_iter().zip(1..);
+    let ports: String =
+        ports.map(|(name, number)| format!("[[port]]\nnumber = {number}\nname = \"{name}\"\n")).collect();
+    let file = folder.join("sluiced.toml");
+    std::fs::write(&file, format!("backend = \"tc\"\nrun_dir = \"{}/run\"\n{ports}", folder.display())).unwrap();
+    let ran = run(Command::new(binary("sluiced")).args(["--preflight", "--config"]).arg(&file));
+    assert_eq!(ran.code, Some(2), "{}{}", ran.out, ran.err);
+    let has = |start: &str, words: &str| {
+        let is_it = |line: &str| line.starts_with(start) && line.contains(words);
+        assert!(ran.out.lines().any(is_it), "{start} … {words}: {}", ran.out);
+    };
+    has("ok    capability", "CAP_NET_ADMIN");
+    has("ok    kernel option", "CONFIG_NET_CLS_FLOWER=");
+    has("warn  kernel option", "CONFIG_NET_TC_SKB_EXT is not set");
+    has("ok    hw-tc-offload", &format!("{plug}: on"));
+    has("warn  hw-tc-offload", &format!("{representor}: off"));
+    has("ok    representors", &format!("has 1 that are ports; no ports of Sluice: {other}"));
+    has("warn  ports", "no network device missing");
+    has("ok    qdisc", "plain: clsact is there");
+    has("FAIL  qdisc", "shared: clsact ingress_block 22");
+    let refusing = ran.out.lines().filter(|line| line.starts_with("FAIL")).count();
+    assert_eq!(refusing, 1, "{}", ran.out);
 }

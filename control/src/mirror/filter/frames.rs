@@ -94,19 +94,20 @@ fn take_ipv4(program: &mut Assembler, selectors: &[IpSelector], accept: Label, r
     if selectors.is_empty() {
         return program.jump(refuse);
     }
-    let is_later_fragment = program.label();
+    let is_fragment = program.label();
     program.add(code::LOAD_BYTE_AT, IPV4_PROTOCOL);
     program.add(code::STORE, PROTOCOL);
     program.add(code::LOAD_HALF_AT, FRAGMENT_OFFSET);
-    program.jump_if_set(0x1fff, is_later_fragment);
+    // The offset, and that more follow.
+    program.jump_if_set(0x3fff, is_fragment);
     program.add(code::LOAD_BYTE_AT, LENGTH);
     program.add(code::AND, 0xf);
     program.add(code::SHIFT_LEFT, 2);
     program.add(code::ADD_X, 0);
     program.add(code::COPY_TO_X, 0);
     take_transport(program, selectors, accept, refuse);
-    program.place(is_later_fragment);
-    take_later_fragment(program, selectors, accept, refuse);
+    program.place(is_fragment);
+    take_fragment(program, selectors, accept, refuse);
 }
 
 fn take_ipv6(program: &mut Assembler, selectors: &[IpSelector], accept: Label, refuse: Label) {
@@ -115,23 +116,22 @@ fn take_ipv6(program: &mut Assembler, selectors: &[IpSelector], accept: Label, r
     if selectors.is_empty() {
         return program.jump(refuse);
     }
-    let (is_transport, is_later_fragment) = (program.label(), program.label());
+    let is_transport = program.label();
     program.add(code::LOAD_BYTE_AT, NEXT);
     program.add(code::STORE, PROTOCOL);
     program.add(code::COPY_FROM_X, 0);
     program.add(code::ADD, IPV6_LENGTH);
     program.add(code::COPY_TO_X, 0);
     for _ in 0..MAX_EXTENSIONS {
-        pass_extension(program, is_transport, is_later_fragment);
+        pass_extension(program, is_transport, refuse);
     }
     program.place(is_transport);
     take_transport(program, selectors, accept, refuse);
-    program.place(is_later_fragment);
-    take_later_fragment(program, selectors, accept, refuse);
 }
 
-/// Goes on behind an extension header, with the next protocol in memory; jumps if there is none.
-fn pass_extension(program: &mut Assembler, is_transport: Label, is_later_fragment: Label) {
+/// Goes on behind an extension header, with the next protocol in memory; jumps if there is none, or if the packet is
+/// a fragment. One that has the header of a fragment and is whole is none (RFC 6946).
+fn pass_extension(program: &mut Assembler, is_transport: Label, refuse: Label) {
     const NEXT: u32 = PAYLOAD;
     const LENGTH: u32 = PAYLOAD + 1;
     const FRAGMENT_OFFSET: u32 = PAYLOAD + 2;
@@ -156,7 +156,8 @@ fn pass_extension(program: &mut Assembler, is_transport: Label, is_later_fragmen
     program.add(code::LOAD_BYTE_AT, NEXT);
     program.add(code::STORE, PROTOCOL);
     program.add(code::LOAD_HALF_AT, FRAGMENT_OFFSET);
-    program.jump_if_set(0xfff8, is_later_fragment);
+    // The offset, and that more follow.
+    program.jump_if_set(0xfff9, refuse);
     program.add(code::AND, 0);
     program.add(code::ADD, FRAGMENT_LENGTH);
     program.place(behind);
@@ -192,8 +193,8 @@ fn take_transport(program: &mut Assembler, selectors: &[IpSelector], accept: Lab
     program.jump(refuse);
 }
 
-/// A fragment other than the first has a protocol and nothing else.
-fn take_later_fragment(program: &mut Assembler, selectors: &[IpSelector], accept: Label, refuse: Label) {
+/// A fragment has a protocol and nothing else that is looked at.
+fn take_fragment(program: &mut Assembler, selectors: &[IpSelector], accept: Label, refuse: Label) {
     program.add(code::LOAD_MEMORY, PROTOCOL);
     for selector in selectors.iter().filter(|selector| selector.transport == Transport::Any) {
         program.jump_if_equal(selector.protocol.into(), accept);

@@ -4,8 +4,8 @@
 //! ring's header, is none of these, so that it makes no difference.
 //!
 //! Field by field a program takes what the [flow keys](Class::flow_keys) of the class take, and of packets of IPv6 with up to
-//! [`MAX_EXTENSIONS`] extension headers. It also takes first fragments, and frames with one tag more, which the flow keys may or may not:
-//! no frame that was copied for its class is lost at the socket.
+//! [`MAX_EXTENSIONS`] extension headers. It also takes frames with one tag more, and packets of IPv6 with a fragment header that are no
+//! fragments, which a device may take or not: no frame that was copied for its class is lost at the socket.
 
 mod assembler;
 mod frames;

@@ -1,4 +1,4 @@
-//! Rules of flows in tables of packets whose changes are put off.
+//! Rules of flows in tables of packets whose changes are deferred.
 //!
 //! A flow of a later chain has a rule in each table of its chain that it can match in, and all of them count with one counter. A table
 //! begins with the first rule that leads to it with these changes: it has the rules of all flows of its chain before that one acts. It
@@ -46,7 +46,7 @@ impl Switch {
                     self.release_after(after);
                     self.prune();
                     return Err(named(refusal, |reason| {
-                        format!("packets come to chain {chain} with changes that are put off: {reason}")
+                        format!("packets come to chain {chain} with changes that are deferred: {reason}")
                     }));
                 }
             }
@@ -65,7 +65,7 @@ impl Switch {
     pub(super) fn prepare_jump(&mut self, template: &Template) -> Result<(), Refusal> {
         let Some(table) = template.next_table() else { return Ok(()) };
         self.order_chains(template, &table)?;
-        if table.put_off.is_some() && !self.tables.is_open(&table) { self.fill(&table) } else { Ok(()) }
+        if table.deferred.is_some() && !self.tables.is_open(&table) { self.fill(&table) } else { Ok(()) }
     }
 
     /// Makes a table with the rules of all flows of its chain. If one of them cannot be asked for there, the table goes again.
@@ -108,9 +108,7 @@ impl Switch {
         while let Some(table) = self.tables.without_a_way(&self.after.begun) {
             if !std::mem::replace(&mut has_waited, true) {
                 // Packets that are on their way there still meet them.
-                self.domain
-                    .sync()
-                    .unwrap_or_else(|error| tracing::warn!("packets may miss that are under way: {error}"));
+                self.domain.sync().unwrap_or_else(|error| tracing::warn!("packets in flight may miss: {error}"));
             }
             self.close(&table);
         }

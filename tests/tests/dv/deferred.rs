@@ -88,7 +88,7 @@ fn udp() -> Packet {
 #[test]
 fn a_flow_matches_what_was_set_before_and_a_miss_shows_what_came_in() {
     for profile in ["bluefield-2", "bluefield-3"] {
-        on_device(profile, "put_off::a_flow_matches_what_was_set_before_and_a_miss_shows_what_came_in", |wires| {
+        on_device(profile, "deferred::a_flow_matches_what_was_set_before_and_a_miss_shows_what_came_in", |wires| {
             let to = |to| Packet { to, ..udp() };
             // What it looks for is what every packet has by then.
             let set = (V4, "set(ipv4(dst=10.0.0.9)),set(eth(dst=02:00:00:00:00:09)),recirc(7)");
@@ -114,7 +114,7 @@ fn a_flow_matches_what_was_set_before_and_a_miss_shows_what_came_in() {
 
 #[test]
 fn a_time_to_live_is_matched_as_it_is_after_it_was_counted_down() {
-    on_device("bluefield-3", "put_off::a_time_to_live_is_matched_as_it_is_after_it_was_counted_down", |wires| {
+    on_device("bluefield-3", "deferred::a_time_to_live_is_matched_as_it_is_after_it_was_counted_down", |wires| {
         let ttl = |ttl| Packet { ttl, ..udp() };
         let first = "recirc_id(0),in_port(2),eth(),eth_type(0x0800),ipv4(ttl=64,frag=no)";
         let at = |ttl| format!("recirc_id(0x7),in_port(2),eth(),eth_type(0x0800),ipv4(ttl={ttl},frag=no)");
@@ -130,7 +130,7 @@ fn tags_are_matched_where_they_are_after_others_were_put_on_and_taken_off() {
     for profile in ["bluefield-2", "bluefield-3"] {
         on_device(
             profile,
-            "put_off::tags_are_matched_where_they_are_after_others_were_put_on_and_taken_off",
+            "deferred::tags_are_matched_where_they_are_after_others_were_put_on_and_taken_off",
             |wires| {
                 let tagged = |tags: &[(u16, u16)]| Packet { tags: tags.to_vec(), ..udp() };
                 let push = (V4, "push_vlan(vid=5,pcp=1),recirc(7)");
@@ -172,7 +172,7 @@ fn tags_are_matched_where_they_are_after_others_were_put_on_and_taken_off() {
 fn changes_of_several_chains_are_all_done_by_the_rule_that_sends_the_packet_on() {
     on_device(
         "bluefield-3",
-        "put_off::changes_of_several_chains_are_all_done_by_the_rule_that_sends_the_packet_on",
+        "deferred::changes_of_several_chains_are_all_done_by_the_rule_that_sends_the_packet_on",
         |wires| {
             let ip = |chain: u32, to: u8| {
                 format!(
@@ -209,7 +209,7 @@ fn changes_of_several_chains_are_all_done_by_the_rule_that_sends_the_packet_on()
 fn a_flow_that_cannot_be_asked_for_after_changes_is_refused_with_that_reason() {
     on_device(
         "bluefield-3",
-        "put_off::a_flow_that_cannot_be_asked_for_after_changes_is_refused_with_that_reason",
+        "deferred::a_flow_that_cannot_be_asked_for_after_changes_is_refused_with_that_reason",
         |wires| {
             let mut rig = Rig::open(wires);
             let leading = flow(
@@ -222,7 +222,7 @@ fn a_flow_that_cannot_be_asked_for_after_changes_is_refused_with_that_reason() {
             let refusal = rig.add(&later).unwrap_err().to_string();
             assert_eq!(
                 refusal,
-                format!("combination: packets come to chain 0x7 with changes that are put off: {reason}")
+                format!("combination: packets come to chain 0x7 with changes that are deferred: {reason}")
             );
             // As it came in.
             assert_eq!(rig.inject(2, &udp().frame()), [(0, udp().frame())]);
@@ -238,7 +238,7 @@ fn a_flow_that_cannot_be_asked_for_after_changes_is_refused_with_that_reason() {
 
 #[test]
 fn a_flow_that_makes_other_changes_from_now_on_leads_to_another_table() {
-    on_device("bluefield-3", "put_off::a_flow_that_makes_other_changes_from_now_on_leads_to_another_table", |wires| {
+    on_device("bluefield-3", "deferred::a_flow_that_makes_other_changes_from_now_on_leads_to_another_table", |wires| {
         let mut rig = Rig::open(wires);
         let leading = |to: u8| flow(V4, &format!("set(ipv4(dst=10.0.0.{to})),recirc(7)"));
         let later = |to: u8, out: &str| {
