@@ -81,8 +81,8 @@ impl CollectorConfig {
         if self.messages == 0 || self.messages > 1024 {
             return Err(format!("{} messages of a class cannot be granted, but 1 to 1024", self.messages));
         }
-        let least = HEADER as u32 + 2048;
-        if self.longest < least || self.longest > 16 << 20 {
+        let least = HEADER + 2048;
+        if !(least..=16 << 20).contains(&usize::try_from(self.longest).unwrap_or(usize::MAX)) {
             return Err(format!("the longest message cannot have {} bytes, but {least} to 16 MiB", self.longest));
         }
         Ok(())
