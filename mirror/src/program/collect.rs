@@ -8,12 +8,15 @@ use clap::Args;
 use prometheus::Registry;
 use sluice_control::duration::parse_duration;
 
-use super::config::{self, CollectFile};
+use super::config::{self, ConfigFile, Metrics};
 use super::serve::{Pages, device, told_to_stop};
 use super::ways::Acceptor;
-use super::{Common, End, start};
+use super::{Common, End, play};
 use crate::collector::{Collector, CollectorMetrics, Outputs, open_tap};
 use crate::connection::Local;
+
+/// Port of the own host where metrics are served, if nothing else is said.
+const METRICS: u16 = 9321;
 
 #[derive(Debug, Args)]
 pub(super) struct Options {
@@ -40,7 +43,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options) -> Result<(), End> {
-    let CollectFile { mirror: mut shared, collect: mut file } = config::read(options.common.config.as_deref())?;
+    let ConfigFile { mirror: mut shared, collect: mut file, .. } = config::read(options.common.config.as_deref())?;
     options.common.apply(&mut shared);
     file.listen = options.listen.clone().unwrap_or(file.listen);
     file.write = options.write.clone().or(file.write);
@@ -55,8 +58,7 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
     if file.is_pipe() && stdout().is_terminal() {
         return Err(End::NotStarted("a capture is not written to a terminal".into()));
     }
-    let (runtime, _logging) = start(&shared.log)?;
-    runtime.block_on(async {
+    play(&shared.log, || async {
         let config = file.collector();
         let local = Local::open(&device(&shared.device)?, config.capacity())?;
         let registry = Registry::new();
@@ -67,7 +69,7 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
             tap: file.tap.as_deref().map(open_tap).transpose()?,
         };
         let acceptor = Acceptor::bind(&file.listen, &shared).await?;
-        let _pages = Pages::serve(shared.metrics, registry)?;
+        let _pages = Pages::serve(shared.metrics.unwrap_or(Metrics::local(METRICS)), registry)?;
         let collector = Collector::new(local, config, outputs, metrics)?;
         let stop = async {
             // Without signals, it runs until it is killed.

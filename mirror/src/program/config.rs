@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::de::{DeserializeOwned, Error};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use sluice_control::duration::parse_duration;
 use sluice_host::logging::LogConfig;
@@ -26,39 +26,34 @@ pub(super) struct Shared {
     pub(super) gid_index: u8,
     /// How to connect.
     pub(super) connect: Way,
-    /// Where metrics are.
-    pub(super) metrics: Metrics,
+    /// Where metrics are served; without it, at a port of each end's own.
+    pub(super) metrics: Option<Metrics>,
     /// The log.
     pub(super) log: LogConfig,
 }
 
 impl Default for Shared {
     fn default() -> Self {
-        let address = SocketAddr::from((Ipv6Addr::LOCALHOST, 9320));
         Self {
             device: String::new(),
             port: 1,
             gid_index: 1,
             connect: Way::Cm,
-            metrics: Metrics(Some(address)),
+            metrics: None,
             log: LogConfig::default(),
         }
     }
 }
 
-/// The file of `sluice-mirror send`.
+/// A configuration file. One file may serve both ends, each of which reads its own table.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct SendFile {
+pub(super) struct ConfigFile {
+    /// What both ends have.
     pub(super) mirror: Shared,
+    /// What only a sender has.
     pub(super) send: Send,
-}
-
-/// The file of `sluice-mirror collect`.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct CollectFile {
-    pub(super) mirror: Shared,
+    /// What only a collector has.
     pub(super) collect: Collect,
 }
 
@@ -226,6 +221,13 @@ impl<'de> Deserialize<'de> for Way {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Metrics(pub(super) Option<SocketAddr>);
 
+impl Metrics {
+    /// Those at a port of the own host.
+    pub(super) fn local(port: u16) -> Self {
+        Self(Some(SocketAddr::from((Ipv6Addr::LOCALHOST, port))))
+    }
+}
+
 impl FromStr for Metrics {
     type Err = String;
 
@@ -253,8 +255,8 @@ fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Durati
 }
 
 /// Reads a file, or returns the defaults if there is none.
-pub(super) fn read<T: DeserializeOwned + Default>(path: Option<&Path>) -> Result<T, String> {
-    let Some(path) = path else { return Ok(T::default()) };
+pub(super) fn read(path: Option<&Path>) -> Result<ConfigFile, String> {
+    let Some(path) = path else { return Ok(ConfigFile::default()) };
     let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     toml::from_str(&text).map_err(|error| located(path, &text, &error))
 }
@@ -266,5 +268,62 @@ fn located(path: &Path, text: &str, error: &toml::de::Error) -> String {
     match line {
         Some(line) => format!("{}:{line}: {reason}", path.display()),
         None => format!("{}: {reason}", path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/sluice-mirror.toml");
+
+    /// The keys of the example with what they have there, whether they are commented out or not.
+    fn uncommented() -> String {
+        let text = std::fs::read_to_string(EXAMPLE).unwrap();
+        let is_key = |line: &str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+        let line = |line: &str| match line.strip_prefix('#') {
+            Some(key) if is_key(key) => format!("{key}\n"),
+            Some(_) => String::new(),
+            None => format!("{line}\n"),
+        };
+        text.lines().map(line).collect()
+    }
+
+    #[test]
+    fn the_example_has_the_defaults_and_every_key() {
+        let read: ConfigFile = read(Some(EXAMPLE.as_ref())).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{:?}", ConfigFile::default()));
+        let all: ConfigFile = toml::from_str(&uncommented()).unwrap();
+        all.send.check().unwrap();
+        all.collect.check().unwrap();
+        let table: toml::Table = toml::from_str(&uncommented()).unwrap();
+        let keys = |table: &str, of: &toml::Table| of[table].as_table().unwrap().len();
+        // As many as the types have.
+        let counts = ["mirror", "send", "collect"].map(|name| keys(name, &table));
+        let fields = |shown: String| shown.matches(": ").count();
+        let shared = fields(format!("{:?}", Shared { metrics: None, log: LogConfig::default(), ..Shared::default() }));
+        // The log has two keys in a table of its own.
+        assert_eq!(counts[0], shared - 2);
+        assert_eq!(counts[1], fields(format!("{:?}", Send::default())));
+        assert_eq!(counts[2], fields(format!("{:?}", Collect { listen: String::new(), ..Collect::default() })));
+    }
+
+    #[test]
+    fn a_mistake_is_told_in_one_line_with_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mirror.toml");
+        for (text, reason) in [
+            ("[mirror]\nconnect = \"rdma\"", ":2: expected \"cm\" or \"socket\", not \"rdma\""),
+            ("\n\n[send]\nage = 1", ":4: unknown field `age`"),
+            ("[collect]\nrotate_age = \"soon\"", ":2: expected a time such as"),
+            ("[mirror]\nmetrics = \"9320\"", ":2: expected an address and port such as"),
+            ("[send", ":1: "),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let told = read(Some(&path)).unwrap_err();
+            assert!(told.starts_with(&format!("{}{reason}", path.display())) && told.lines().count() == 1, "{told}");
+        }
+        let missing = read(Some("/nowhere/mirror.toml".as_ref())).unwrap_err();
+        assert_eq!(missing, "/nowhere/mirror.toml: No such file or directory (os error 2)");
     }
 }

@@ -6,6 +6,7 @@ mod send;
 mod serve;
 mod ways;
 
+use std::future::Future;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -70,9 +71,7 @@ impl Common {
         if let Some(way) = self.connect {
             shared.connect = way;
         }
-        if let Some(metrics) = self.metrics {
-            shared.metrics = metrics;
-        }
+        shared.metrics = self.metrics.or(shared.metrics);
     }
 }
 
@@ -118,9 +117,13 @@ pub fn run() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Starts the log and the runtime.
-fn start(log: &LogConfig) -> Result<(Runtime, Logging), Error> {
-    let (writer, _) = LogWriter::start(std::io::stderr())?;
-    let logging = Logging::start(log, LOG_RATE, Arc::new(MonotonicClock::new()), writer)?;
-    Ok((Runtime::new()?, logging))
+/// Starts the log, which is written to its end before this returns, and plays a program on a runtime.
+fn play<F: Future<Output = Result<(), End>>>(log: &LogConfig, program: impl FnOnce() -> F) -> Result<(), End> {
+    let (writer, _last_lines) = LogWriter::start(std::io::stderr())?;
+    let _logging = Logging::start(log, LOG_RATE, Arc::new(MonotonicClock::new()), writer)?;
+    let runtime = Runtime::new()?;
+    let outcome = runtime.block_on(async { program().await });
+    // An output that hangs must not keep the process.
+    runtime.shutdown_background();
+    outcome
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use prometheus::Registry;
 
-use super::config::{self, SendFile};
+use super::config::{self, ConfigFile, Metrics};
 use super::serve::{Pages, device, told_to_stop};
 use super::ways::Dialer;
-use super::{Common, End, Error, start};
+use super::{Common, End, Error, play};
 use crate::connection::Local;
 use crate::sender::{Sender, SenderConfig, SenderMetrics, capacity};
 use crate::source::own::OwnTraffic;
@@ -18,6 +18,9 @@ use crate::source::{AgentSource, PlannedRings, Source};
 
 /// Requests to send, and receive requests for grants: a collector grants at most as many messages of all classes.
 const GRANTS: u32 = 256;
+
+/// Port of the own host where metrics are served, if nothing else is said.
+const METRICS: u16 = 9320;
 
 #[derive(Debug, Args)]
 pub(super) struct Options {
@@ -41,7 +44,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options) -> Result<(), End> {
-    let SendFile { mirror: mut shared, send: mut file } = config::read(options.common.config.as_deref())?;
+    let ConfigFile { mirror: mut shared, send: mut file, .. } = config::read(options.common.config.as_deref())?;
     options.common.apply(&mut shared);
     file.collector = options.collector.clone().or(file.collector);
     file.agent = options.agent.clone().unwrap_or(file.agent);
@@ -51,8 +54,7 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
     if options.common.check {
         return Ok(());
     }
-    let (runtime, _logging) = start(&shared.log)?;
-    runtime.block_on(async {
+    play(&shared.log, || async {
         let local = Local::open(&device(&shared.device)?, capacity(GRANTS))?;
         let registry = Registry::new();
         let metrics = SenderMetrics::new(&registry)?;
@@ -71,7 +73,7 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
             back_off: (Duration::from_millis(50), Duration::from_secs(1)),
             heartbeat: Duration::from_millis(500),
         };
-        let _pages = Pages::serve(shared.metrics, registry)?;
+        let _pages = Pages::serve(shared.metrics.unwrap_or(Metrics::local(METRICS)), registry)?;
         let sender = Sender::new(local, config, sources, metrics);
         let stop = async {
             // Without signals, it runs until it is killed.

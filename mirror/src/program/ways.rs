@@ -14,8 +14,8 @@ use crate::{cm, exchange, wire};
 const MIN_RNR_TIMER: u8 = 12;
 /// 67 ms until a message without an answer is sent again.
 const TIMEOUT: u8 = 14;
-/// A cut link shows after eight times that.
-const RETRIES: u8 = 7;
+/// A cut link shows after seven times that. Soft-RoCE takes 7 for any number.
+const RETRIES: u8 = 6;
 /// A message that meets no receive request fails.
 const RNR_RETRIES: u8 = 0;
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -11,7 +11,7 @@ use sluice_mirror::exchange::{Dialer, Settings};
 use sluice_mirror::source::Batching;
 use sluice_mirror::terms::Terms;
 use sluice_mirror::verbs::{Operation, Outcome, Payload, SendRequest};
-use sluice_mirror::wire::{Drops, Grant, HEADER, Header, Hello, Kind, Layout};
+use sluice_mirror::wire::{CAUSES, Drops, Grant, HEADER, Header, Hello, Kind, Layout};
 use sluice_tests::mlx5::on_device;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -119,7 +119,7 @@ fn each_wrong_message_ends_its_connection_and_an_honest_sender_goes_on() {
                 hello[..hello.len() - 1].to_vec(),
                 hello[..5].to_vec(),
                 poor,
-                message(7, Kind::Heartbeat, &[0; 9 * 8 * 10]),
+                message(7, Kind::Heartbeat, &[0; 9 * 8 * CAUSES]),
                 message(7, batch(1, 0), &[0; 48]),
             ];
             // And whatever else there is.

@@ -12,8 +12,8 @@ use sluice_mirror::terms::{Refusal, Terms};
 use sluice_mirror::verbs::{Ece, Payload, Receives, State};
 
 use crate::collecting::{acceptor, buffer, dialer, meet, receive, send};
-use crate::lab::{ADDRESS, DEVICE, SETTINGS, TERMS, local, play};
-use crate::messages::rig::{self, Rig};
+use crate::lab::{ADDRESS, SETTINGS, TERMS, local, play};
+use crate::rig::{self, Rig};
 use crate::stories;
 
 stories![
@@ -103,9 +103,16 @@ fn what_is_no_mirror_is_rejected_and_the_next_one_connects() {
             assert!(refused.unwrap_err().to_string().contains(words));
             assert!(matches!(told, CmError::RefusedThere(ref told) if told == words), "{told}");
         }
-        let mut dialer = dialer(port, SETTINGS);
-        let (accepted, connected) = tokio::join!(acceptor.next(&local), dialer.next(&local));
+        let mut asks = dialer(port, SETTINGS);
+        let (accepted, connected) = tokio::join!(acceptor.next(&local), asks.next(&local));
         assert!(accepted.is_ok() && connected.is_ok());
+        // An end may have other reasons.
+        let listener = Listener::bind(at(0), Mode::Reactor).unwrap();
+        let mut asks = dialer(listener.port(), SETTINGS);
+        let refuses = async { listener.next(None).await.unwrap().refuse("no room for another sender").unwrap() };
+        let ((), refused) = tokio::join!(refuses, asks.next(&local));
+        let words = refused.unwrap_err().to_string();
+        assert!(words.ends_with("the other end refuses: no room for another sender"), "{words}");
     });
 }
 
@@ -129,7 +136,7 @@ fn an_address_that_leads_nowhere_and_a_port_where_nobody_listens_are_told_apart(
 
 fn options_of_both_ends_cross_and_a_device_without_any_connects() {
     play(async {
-        let rig = Rig::unconnected_on(DEVICE, Receives::Own(4));
+        let rig = Rig::unconnected(Receives::Own(4));
         // Soft-RoCE has no options of its own, so that these are made up; the connection manager carries any.
         assert_eq!(rig.left.ece().unwrap_err().source.raw_os_error(), Some(95));
         let (offered, agreed) = (Ece { vendor: 0x15b3, options: 0x3000_0002 }, Ece { vendor: 0x15b3, options: 2 });
@@ -156,7 +163,7 @@ fn options_of_both_ends_cross_and_a_device_without_any_connects() {
 }
 
 fn without_a_runtime_threads_block() {
-    let rig = Rig::unconnected_on(DEVICE, Receives::Own(4));
+    let rig = Rig::unconnected(Receives::Own(4));
     let listener = Listener::bind(at(0), Mode::Blocking).unwrap();
     assert!(matches!(now(listener.next(Some(Instant::now()))), Err(CmError::Silence)));
     let port = listener.port();

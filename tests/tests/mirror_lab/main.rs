@@ -10,12 +10,16 @@ mod connecting;
 mod lab;
 mod leaving;
 mod messages;
+#[path = "../verbs/rig.rs"]
+mod rig;
 mod rings;
 mod wires;
 
 use std::panic::catch_unwind;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
+
+use lab::DEVICE;
 
 /// A story by its name.
 type Story = (&'static str, fn());

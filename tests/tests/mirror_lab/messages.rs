@@ -5,12 +5,7 @@ use sluice_mirror::verbs::{
     SharedReceives, State,
 };
 
-#[path = "../verbs/rig.rs"]
-#[allow(dead_code, reason = "the stories of the emulated device use the rest")]
-pub(crate) mod rig;
-
-use self::rig::{ROOM, Rig, bytes, completions, message, one, send, tags};
-use crate::lab::DEVICE;
+use crate::rig::{ROOM, Rig, bytes, completions, message, one, send, tags};
 use crate::stories;
 
 stories![
@@ -20,14 +15,8 @@ stories![
     queue_pairs_share_a_receive_queue,
 ];
 
-fn rig(receives: u32) -> Rig {
-    let rig = Rig::unconnected_on(DEVICE, Receives::Own(receives));
-    rig.connect(3);
-    rig
-}
-
 fn messages_of_several_buffers_inline_and_with_immediate_data_arrive_as_they_were() {
-    let rig = rig(16);
+    let rig = Rig::new(16);
     let mut area = rig.domain.buffer(3000).unwrap();
     let buffers = [100, 900, 2000].map(|length| area.split_to(length)).into();
     rig.right.receive(vec![ReceiveRequest { tag: 7, buffers }]).unwrap();
@@ -54,7 +43,7 @@ fn messages_of_several_buffers_inline_and_with_immediate_data_arrive_as_they_wer
 }
 
 fn writes_reach_memory_whose_key_is_known_and_no_other() {
-    let rig = rig(16);
+    let rig = Rig::new(16);
     rig.post_receives(0..2, 64);
     let memory = SharedMemory::new(&rig.domain, 4096).unwrap();
     let Remote { address, key } = memory.remote();
@@ -80,7 +69,7 @@ fn writes_reach_memory_whose_key_is_known_and_no_other() {
 }
 
 fn a_queue_pair_that_fails_gives_back_exactly_what_it_was_given() {
-    let rig = rig(512);
+    let rig = Rig::new(512);
     rig.post_receives(0..512, 64);
     rig.right.fail().unwrap();
     let mut flushed: Vec<u64> = completions(&rig.received, 512)
@@ -95,7 +84,7 @@ fn a_queue_pair_that_fails_gives_back_exactly_what_it_was_given() {
 }
 
 fn queue_pairs_share_a_receive_queue() {
-    let first = Rig::unconnected_on(DEVICE, Receives::Own(4));
+    let first = Rig::unconnected(Receives::Own(4));
     let shared = SharedReceives::new(&first.domain, 16, 2).unwrap();
     let queues = (&first.sent, &first.received);
     let right = QueuePair::new(&first.domain, queues, Receives::Shared(shared.clone()), ROOM).unwrap();

@@ -11,3 +11,6 @@ mod exchange;
 mod failures;
 mod messages;
 mod shared;
+
+/// The device of all stories.
+const DEVICE: &str = "mlx5_0";

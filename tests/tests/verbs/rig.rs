@@ -30,11 +30,7 @@ impl Rig {
     }
 
     pub(crate) fn unconnected(receives: Receives) -> Self {
-        Self::unconnected_on("mlx5_0", receives)
-    }
-
-    pub(crate) fn unconnected_on(device: &str, receives: Receives) -> Self {
-        let context = Context::open(device).unwrap();
+        let context = Context::open(crate::DEVICE).unwrap();
         let domain = ProtectionDomain::new(&context).unwrap();
         let queue = || CompletionQueue::new(&context, 1024).unwrap();
         let (sent, received) = (queue(), queue());

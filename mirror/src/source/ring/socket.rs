@@ -1,6 +1,10 @@
 //! The packet socket.
 
 #![allow(unsafe_code)]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "libc gives constants other types than the fields that they are for, and lengths are small"
+)]
 
 use std::ffi::{c_int, c_ushort};
 use std::io;
