@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use sluice_control::mirror::{Class, ClassSet, Losses, MAX_MESSAGE, Message, Plan};
+use sluice_control::mirror::{Class, ClassSet, Losses, Message, Plan};
 use sluice_tests::control_frames::{self, Sample};
 use sluice_tests::daemon::Daemon;
 use sluice_tests::mirror_client::MirrorClient;
@@ -149,7 +149,7 @@ fn a_client_that_stands_still_costs_counted_copies_and_no_time() {
     let began = Instant::now();
     replay(&daemon, &vec![arp.clone(); FRAMES], "client");
     assert!(began.elapsed() < Duration::from_secs(60), "nobody waited: {:?}", began.elapsed());
-    replay(&daemon, &[bfd.clone()], "client");
+    replay(&daemon, std::slice::from_ref(&bfd), "client");
     let series = |metric: &str, class: &str| daemon.metric(&format!("{metric}{{{class}}}")).unwrap_or_default();
     let dropped = series("sluice_mirror_socket_drops_total", "class=\"arp\",cause=\"queue_full\"")
         .max(series("sluice_mirror_socket_drops_total", "cause=\"queue_full\",class=\"arp\""));
@@ -235,9 +235,4 @@ fn a_mirror_that_cannot_be_is_said_with_its_place() {
     }
     let both = "[[mirror]]\nprotocols = [\"arp\"]\n[[mirror]]\nname = \"x\"\nkey = \"in_port(1)\"\nports = [1]\n";
     assert_eq!(check(&format!("{both}{port}")), (Some(0), String::new()), "mirrors of keys stand beside it");
-}
-
-#[test]
-fn the_longest_frame_is_a_message() {
-    assert!(MAX_MESSAGE >= 40 + 65_536);
 }

@@ -66,7 +66,7 @@ impl Client {
         let waiting = Waiting { message: message.clone(), class, is_sent: false, bytes, counts };
         if let Err(refused) = queue.sender.try_send(waiting) {
             // It is counted here, and not as one that went with its client.
-            refused.into_inner().is_counted();
+            refused.into_inner().was_counted();
             return is_full();
         }
         self.ring();
@@ -109,7 +109,7 @@ impl Waiting {
         self.is_sent = true;
     }
 
-    fn is_counted(mut self) {
+    fn was_counted(mut self) {
         self.is_sent = true;
     }
 }

@@ -6,8 +6,8 @@
 //!                                +--> taps: where copies come out     +--> a port of the device (dv)
 //! ```
 //!
-//! - [`wanted`] says which mirrors there are to be: one for each port and class, none of which changes what becomes of a packet.
-//! - [`Stage`](stage::Stage) has them made, keeps the reason of each that the device refuses, and makes the plan for the sender.
+//! - `wanted` says which mirrors there are to be: one for each port and class, none of which changes what becomes of a packet.
+//! - The stage has them made, keeps the reason of each that the device refuses, and makes the plan for the sender.
 //! - [`Handout`] takes copies from the NIC in software and hands them to the clients of the mirror socket. It never waits for one.
 //! - [`server`] accepts clients and writes to them.
 
