@@ -30,7 +30,7 @@ pub(crate) fn command() -> clap::Command {
         let _ = write!(template, "\n{title}:\n");
         for subcommand in subcommands.by_ref().take(*count) {
             let about = subcommand.get_about().map(ToString::to_string).unwrap_or_default();
-            let _ = writeln!(template, "  {:<13} {about}", subcommand.get_name());
+            let _ = writeln!(template, "  {:<14} {about}", subcommand.get_name());
         }
     }
     drop(subcommands);
@@ -56,7 +56,7 @@ mod tests {
         command().debug_assert();
         let help = command().render_help().to_string();
         for subcommand in command().get_subcommands() {
-            let start = format!("  {:<13} ", subcommand.get_name());
+            let start = format!("  {:<14} ", subcommand.get_name());
             assert_eq!(help.lines().filter(|line| line.starts_with(&start)).count(), 1, "{start}\n{help}");
         }
         assert!(help.lines().all(|line| line.len() <= 100), "{help}");

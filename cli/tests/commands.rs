@@ -103,6 +103,7 @@ fn ports_meters_and_the_rest_reach_their_commands() {
     let agent = FakeAgent::new();
     let names = [
         "dpctl/get-flow",
+        "sluice/add-connection",
         "sluice/add-ct-timeout",
         "sluice/add-meter",
         "sluice/add-port",

@@ -65,8 +65,7 @@ fn preflight_names_a_live_open_vswitch_that_offloads() {
         let port = format!("backend = \"tc\"\n[[port]]\nnumber = 1\nname = \"{port}\"\n");
         fs::write(&file, format!("run_dir = \"{}/run\"\n{port}", folder.display())).unwrap();
         let ran = preflight(&["--config", file.to_str().unwrap()], ovs.path("").trim_end_matches('/'));
-        let line = ran.out.lines().find(|line| line.contains("foreign offload")).unwrap().to_owned();
-        line
+        ran.out.lines().find(|line| line.contains("foreign offload")).unwrap().to_owned()
     };
     let software = Vswitchd::start();
     assert!(look(&software, "p1").starts_with("ok ") && look(&software, "p1").contains("keeps to software"));

@@ -16,7 +16,7 @@ use crate::error::CliError;
 const REFUSALS: &str = "sluice/refusals";
 const AUDIT: &str = "sluice/audit";
 
-/// Print preflight, audit, top refusals, log of flows and queue as one text, to put into a ticket
+/// Print preflight, audit, refusals, log and queue as one text, for a ticket
 ///
 /// No keys, actions or addresses of flows are in it, and nothing of the configuration but what preflight names. Exits 2 if anything is
 /// not as it should be, a missing agent included.

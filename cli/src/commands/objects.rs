@@ -163,7 +163,9 @@ impl Request for ShowMirrors {
     const METHOD: &str = "sluice/show-mirrors";
 }
 
-/// Add a connection whose packets the device is to forward, or change it, for the backend dv with `connections = "commands"`
+/// Add or change a connection whose packets the device is to forward
+///
+/// For the backend dv with `connections = "commands"`.
 #[derive(Debug, Args)]
 pub(crate) struct AddConnection {
     /// As dump-conntrack of ovs-appctl shows it: 'udp,orig=(src=..,dst=..,sport=..,dport=..),reply=(..),zone=N,mark=N,labels=N,timeout=N';

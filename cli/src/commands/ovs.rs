@@ -15,7 +15,7 @@ use crate::error::CliError;
 
 const PROGRAM: &str = "sluiced";
 
-/// Look at an Open vSwitch: "sluice ovs observe" says which of its flows would be offloaded
+/// "ovs observe": say which flows of an Open vSwitch would be offloaded
 #[derive(Debug, Args)]
 pub(crate) struct Ovs {
     #[command(subcommand)]

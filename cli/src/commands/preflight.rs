@@ -14,10 +14,10 @@ use crate::error::CliError;
 /// The configuration of the unit, if it is there.
 const CONFIG: &str = "/etc/sluice/sluiced.toml";
 
-/// Look whether this machine has what sluiced needs: a line for each prerequisite, with its cure
+/// Look whether this machine has what sluiced needs, and what to do if not
 ///
-/// Needs no running agent; if one runs, its limits and capabilities count. Exits 2 if something refuses the start. Run it as the agent
-/// would run: as root, or in its namespace.
+/// Prints a line for each prerequisite, with its cure. Needs no running agent; if one runs, its limits and capabilities count. Exits 2 if
+/// something refuses the start. Run it as the agent would run: as root, or in its namespace.
 #[derive(Debug, Args)]
 pub(crate) struct Preflight {
     #[command(flatten)]
