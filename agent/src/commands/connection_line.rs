@@ -95,10 +95,10 @@ fn direction(name: &str, value: &str, protocol: u8) -> Result<Direction, String>
     for part in in_brackets(name, value)?.split(',') {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         match key {
-            "src" => set_once(key, &mut source, read::<IpAddr>(key, value)?),
-            "dst" => set_once(key, &mut destination, read::<IpAddr>(key, value)?),
-            "sport" => set_once(key, &mut source_port, read::<u16>(key, value)?),
-            "dport" => set_once(key, &mut destination_port, read::<u16>(key, value)?),
+            "src" => read::<IpAddr>(key, value).and_then(|read| set_once(key, &mut source, read)),
+            "dst" => read::<IpAddr>(key, value).and_then(|read| set_once(key, &mut destination, read)),
+            "sport" => read::<u16>(key, value).and_then(|read| set_once(key, &mut source_port, read)),
+            "dport" => read::<u16>(key, value).and_then(|read| set_once(key, &mut destination_port, read)),
             _ => Err(format!("{key}: expected src, dst, sport or dport")),
         }
         .map_err(|reason| format!("{name}: {reason}"))?;

@@ -67,10 +67,10 @@ impl Observer {
                     Err(error) => self.unread("a flow of the kernel", error.to_string()),
                 })?;
             }
-            if let (Some(vswitchd), true) = (&mut vswitchd, names.contains(&name)) {
-                if let Err(error) = self.of_vswitchd(vswitchd, &name, Flows::InTc) {
-                    self.note(format!("Flows of {name} that are in tc are missing: {error}."));
-                }
+            if let (Some(vswitchd), true) = (&mut vswitchd, names.contains(&name))
+                && let Err(error) = self.of_vswitchd(vswitchd, &name, Flows::InTc)
+            {
+                self.note(format!("Flows of {name} that are in tc are missing: {error}."));
             }
         }
         let is_of_kernel =
