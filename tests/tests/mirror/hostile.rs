@@ -66,7 +66,7 @@ impl Peer {
     }
 
     /// Waits until the collector has ended the connection.
-    async fn is_refused(self) {
+    async fn expect_refusal(self) {
         timeout(Duration::from_secs(10), self.connection.gone).await.expect("the collector ends the connection");
     }
 }
@@ -131,7 +131,7 @@ fn each_wrong_message_ends_its_connection_and_an_honest_sender_goes_on() {
             for (count, bytes) in (1_u64..).zip(&wrong) {
                 let peer = Peer::connect(&rig).await;
                 peer.send(bytes);
-                peer.is_refused().await;
+                peer.expect_refusal().await;
                 until(refused, |refused| *refused == count).await;
                 // The honest one goes on.
                 agent = speak(agent, move |agent| agent.copy(&frame(Class::Arp, count, 64))).await;
@@ -179,7 +179,7 @@ fn a_sender_that_sends_more_than_it_was_granted_is_refused() {
             let peer = Peer::connect(&rig).await;
             assert_eq!(peer.hello(1).await.classes[0].messages, 4);
             (0..5).for_each(|sequence| peer.send(&message(1, batch(1, sequence), &[0; 40])));
-            peer.is_refused().await;
+            peer.expect_refusal().await;
             let peer = Peer::connect(&rig).await;
             drop(goes_on);
             // What was granted was taken.

@@ -143,7 +143,7 @@ impl Rig {
         let text = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         let label = format!("class=\"{}\"", class.name());
         let of = text.lines().filter(|line| line.starts_with(&format!("{name}{{")) && line.contains(&label));
-        of.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64).sum()
+        of.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     }
 
     pub(crate) fn sent(&self, name: &str, class: Class) -> u64 {
@@ -210,11 +210,11 @@ pub(crate) fn frame(class: Class, number: u64, length: usize) -> Copied {
     bytes.extend([2, 0, 0, 0, 0, class.code()]);
     bytes.extend(ethertype);
     bytes.extend(number.to_be_bytes());
-    bytes.extend((0..length.saturating_sub(bytes.len())).map(|at| (at % 251) as u8));
+    bytes.extend((0..=250).cycle().take(length.saturating_sub(bytes.len())));
     Copied {
         class,
         in_port: 1 + u32::from(number % 2 == 1),
-        ufid: (number % 3 == 0).then_some(u128::from(number) << 64 | 7),
+        ufid: number.is_multiple_of(3).then_some(u128::from(number) << 64 | 7),
         bytes,
     }
 }

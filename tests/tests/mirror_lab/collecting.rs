@@ -38,17 +38,11 @@ pub(crate) fn send(from: &Connection, tag: u64, buffer: Buffer) {
 
 /// Waits for the message at the front, and posts its receive request anew.
 pub(crate) async fn receive(to: &Connection) -> Vec<u8> {
-    loop {
-        match next(to).await {
-            Outcome::Received(received) => {
-                let bytes = received.buffers[0][..received.length].to_vec();
-                let request = ReceiveRequest { tag: received.tag, buffers: received.buffers };
-                to.pair.receive(vec![request]).unwrap();
-                return bytes;
-            }
-            other => panic!("no message: {other:?}"),
-        }
-    }
+    let outcome = next(to).await;
+    let Outcome::Received(received) = outcome else { panic!("no message: {outcome:?}") };
+    let bytes = received.buffers[0][..received.length].to_vec();
+    to.pair.receive(vec![ReceiveRequest { tag: received.tag, buffers: received.buffers }]).unwrap();
+    bytes
 }
 
 /// Waits for one completion, where no other can be.

@@ -34,8 +34,8 @@ fn frame(number: u32) -> Vec<u8> {
     frame.extend(TAGS[at % TAGS.len()]);
     frame.extend(TYPES[at / 3 % TYPES.len()]);
     frame.extend(number.to_be_bytes());
-    let length = if number % 50 == 0 { 9000 } else { 60 + at * 37 % 1440 };
-    frame.extend((0..length).map(|byte| (byte % 251) as u8));
+    let length = if number.is_multiple_of(50) { 9000 } else { 60 + at * 37 % 1440 };
+    frame.extend((0..=250).cycle().take(length));
     frame
 }
 
