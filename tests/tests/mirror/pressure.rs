@@ -181,44 +181,6 @@ fn what_the_agent_could_not_hand_over_counts_with_its_cause() {
     });
 }
 
-#[test]
-fn a_pipe_that_breaks_ends_the_collector_with_the_reason() {
-    on_device("bluefield-3", "pressure::a_pipe_that_breaks_ends_the_collector_with_the_reason", |_| {
-        play(async {
-            struct Broken(usize);
-            impl Write for Broken {
-                fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                    self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::BrokenPipe)?;
-                    Ok(bytes.len())
-                }
-
-                fn flush(&mut self) -> io::Result<()> {
-                    Ok(())
-                }
-            }
-            let rig = Rig::new();
-            let agent = Agent::new(&rig.socket());
-            let collector = rig.collect_into_pipe(Broken(10_000)).await;
-            let sender = rig.send(Batching { age: Duration::ZERO, ..Batching::default() });
-            let _agent = speak(agent, |agent| {
-                agent.greet();
-                (0..300).for_each(|number| agent.copy(&frame(Class::Arp, number, 64)));
-            })
-            .await;
-            let error = collector.ended().await.unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
-            let before = rig.sent("acknowledged_frames_total", Class::Arp);
-            // The next collector gets what the broken one has not acknowledged.
-            let collector = rig.collect().await;
-            rig.acknowledged(Class::Arp, 300).await;
-            collector.stop().await;
-            sender.stop().await;
-            let written = crate::captures::frames(rig.folder.path());
-            assert!(before > 0 && written.len() as u64 >= 300 - before, "{before} and {}", written.len());
-        });
-    });
-}
-
 /// Resident memory of this process, in bytes.
 fn memory() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
