@@ -121,7 +121,8 @@ pub(crate) fn closing(file: i32) {
     let (entry, is_last) = {
         let mut bus = BUS.write();
         let entry = bus.files.remove(&file);
-        let is_last = entry.as_ref().is_some_and(|(closed, _)| !bus.files.values().any(|(device, _)| device.is(closed)));
+        let is_last =
+            entry.as_ref().is_some_and(|(closed, _)| !bus.files.values().any(|(device, _)| device.is(closed)));
         (entry, is_last)
     };
     for place in &FILES {
