@@ -1,5 +1,6 @@
 //! Collectors that do not keep up, and classes that flood.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,7 @@ use sluice_tests::mlx5::on_device;
 use tokio::time::sleep;
 
 use crate::agent::Agent;
-use crate::captures::frames_of;
+use crate::captures::{frames, frames_of};
 use crate::rig::{Rig, frame, number, play, speak, until};
 
 /// A pipe of which nobody reads until it is told to.
@@ -177,6 +178,52 @@ fn what_the_agent_could_not_hand_over_counts_with_its_cause() {
             sleep(Duration::from_millis(100)).await;
             collector.stop().await;
             sender.stop().await;
+        });
+    });
+}
+
+#[test]
+fn a_pipe_that_breaks_ends_the_collector_with_the_reason() {
+    on_device("bluefield-3", "pressure::a_pipe_that_breaks_ends_the_collector_with_the_reason", |_| {
+        play(async {
+            const ALL: u64 = 300;
+            /// Breaks before it holds so many bytes.
+            struct Broken(Arc<Mutex<Vec<u8>>>, usize);
+            impl Write for Broken {
+                fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                    let mut written = self.0.lock().unwrap();
+                    if written.len() + bytes.len() > self.1 {
+                        return Err(io::ErrorKind::BrokenPipe.into());
+                    }
+                    written.extend(bytes);
+                    Ok(bytes.len())
+                }
+
+                fn flush(&mut self) -> io::Result<()> {
+                    Ok(())
+                }
+            }
+            let rig = Rig::new();
+            let agent = Agent::new(&rig.socket());
+            let written = Arc::<Mutex<Vec<u8>>>::default();
+            let collector = rig.collect_into_pipe(Broken(Arc::clone(&written), 12_000)).await;
+            let sender = rig.send(Batching { size: 4 << 10, ..Batching::default() });
+            let _agent = speak(agent, |agent| {
+                agent.greet();
+                (0..ALL).for_each(|number| agent.copy(&frame(Class::Arp, number, 64)));
+            })
+            .await;
+            let error = collector.ended().await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+            // The next collector gets what the broken one has not acknowledged.
+            let collector = rig.collect().await;
+            rig.acknowledged(Class::Arp, ALL).await;
+            collector.stop().await;
+            sender.stop().await;
+            let [piped, filed] = [frames_of(&written.lock().unwrap()), frames(rig.folder.path())];
+            assert!(!piped.is_empty() && !filed.is_empty(), "{} and {}", piped.len(), filed.len());
+            let numbers: BTreeSet<_> = piped.iter().chain(&filed).map(|frame| number(&frame.bytes).1).collect();
+            assert!(numbers.into_iter().eq(0..ALL));
         });
     });
 }

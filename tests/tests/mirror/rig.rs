@@ -172,6 +172,11 @@ impl Collecting {
         self.task.abort();
         assert!(self.task.await.unwrap_err().is_cancelled());
     }
+
+    /// How it ended by itself.
+    pub(crate) async fn ended(self) -> std::io::Result<()> {
+        self.task.await.unwrap()
+    }
 }
 
 impl Sending {
