@@ -56,7 +56,9 @@ pub(crate) fn tunnel_flows_that_the_kernel_cannot_tell_apart_are_held_apart() {
     std::fs::write(&file, &dump).unwrap();
     sluice(&daemon, &["add-flows", &file.display().to_string()]);
     // The other one would have its packets.
-    assert!(sluice(&daemon, &["explain", &with_df, "client"]).contains("would be refused: field tunnel.flags: ufid:"));
+    let explained = daemon.sluice(&["explain", &with_df, "client"]);
+    assert_eq!(explained.code, Some(2), "{explained:?}");
+    assert!(explained.out.contains("would be refused: field tunnel.flags: ufid:"), "{explained:?}");
     let added = daemon.sluice(&["add-flow", &with_df, "client"]);
     assert_eq!(added.code, Some(2), "{added:?}");
     assert!(added.err.contains("differs from it only in flags that this kernel does not match"), "{added:?}");

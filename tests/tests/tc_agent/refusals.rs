@@ -19,8 +19,9 @@ pub(crate) fn what_hardware_does_not_take_is_refused_in_the_words_of_the_kernel(
     // A veth has no hardware (`tc_setup_cb_add` of net/sched/cls_api.c).
     assert!(reason.contains("Operation not supported"), "{reason}");
     assert!(added.err.contains(reason), "{} does not say {reason}", added.err);
-    let explained = sluice(&daemon, &["explain", listed[0]["ufid"].as_str().unwrap()]);
-    assert!(explained.contains(&format!("  refused   {reason}\n")), "{explained}");
+    let explained = daemon.sluice(&["explain", listed[0]["ufid"].as_str().unwrap()]);
+    assert_eq!(explained.code, Some(2), "{explained:?}");
+    assert!(explained.out.contains(&format!("  refused   {reason}\n")), "{explained:?}");
     assert_eq!(daemon.metric("sluice_flow_refusals_total{reason=\"kernel\"}"), Some(1.0));
     assert_eq!(sluice(&daemon, &["audit"]), "0 rules, all as wanted (listed by the device)\n");
 }
