@@ -187,7 +187,7 @@ fn a_pipe_that_breaks_ends_the_collector_with_the_reason() {
     on_device("bluefield-3", "pressure::a_pipe_that_breaks_ends_the_collector_with_the_reason", |_| {
         play(async {
             const ALL: u64 = 300;
-            /// Breaks before it holds so many bytes.
+            /// Keeps what is written, and breaks before that is more bytes than the second field says.
             struct Broken(Arc<Mutex<Vec<u8>>>, usize);
             impl Write for Broken {
                 fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
