@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use sluice_flow::backend::{BackendConfig, BackendKind, Need, OpenConfig};
+use sluice_flow::backend::{BackendConfig, BackendKind, Checker, Need, OpenConfig};
 use sluice_flow::{Backend, Refusal};
 use sluice_objects::{ObjectError, Objects};
 use toml::Spanned;
@@ -59,6 +59,11 @@ impl Configured {
         BACKENDS.iter().map(|row| (row.default)(row))
     }
 
+    /// Returns those that carry flows in hardware or in the kernel, with the default for every key.
+    pub fn real() -> impl Iterator<Item = Self> {
+        Self::all().filter(|backend| backend.name() != sluice_offload_soft::KIND.name)
+    }
+
     /// Returns the names of all backends, as in a sentence.
     pub fn names() -> String {
         BACKENDS.iter().map(|row| row.kind.name).collect::<Vec<_>>().join(" or ")
@@ -84,6 +89,11 @@ impl Configured {
             Ok(_) | Err(_) => Map::new(),
         };
         Self { row, config: Arc::new(config), settings }
+    }
+
+    /// Returns the kind of backend that it is.
+    pub fn kind(&self) -> &'static BackendKind {
+        self.row.kind
     }
 
     /// Returns its name.
@@ -122,7 +132,12 @@ impl Configured {
 
     /// Checks objects as far as that can be done without the device.
     pub fn check(&self, objects: &Objects) -> Result<(), ObjectError> {
-        sluice_objects::check(&mut *self.config.checker(), objects)
+        sluice_objects::check(&mut *self.checker(), objects)
+    }
+
+    /// Returns what checks objects and flows without the device, of which it has seen none yet.
+    pub fn checker(&self) -> Box<dyn Checker> {
+        self.config.checker()
     }
 
     /// Returns the mirror of control traffic as it is for this backend: one whose copies have another way out passes over the port that

@@ -50,6 +50,7 @@ pub mod config;
 pub mod daemon;
 pub mod mirroring;
 pub mod observe;
+pub mod ovs;
 pub mod preflight;
 mod reload;
 pub mod service;

@@ -11,6 +11,10 @@ pub const READY_COMMAND: &str = "sluice/ready";
 /// The answer to [`READY_COMMAND`] of an agent that is ready.
 pub const READY: &str = "ready";
 
+/// The first argument with which `sluice ovs observe` starts `sluiced`, which then reads and judges the flows of an Open vSwitch, and is
+/// no daemon: it has the backends.
+pub const OBSERVE_OVS: &str = "observe-ovs";
+
 /// Returns the path of the control socket of the agent with this run folder.
 pub fn control_socket(run_dir: &Path) -> PathBuf {
     run_dir.join(CONTROL_SOCKET)

@@ -1,5 +1,5 @@
 //! What a daemon needs of its host: folders and locks that are its own, parts that are started and stopped in order and watched
-//! while they work, and a log that nobody waits for.
+//! while they work, a log that nobody waits for, and the pages that a daemon shows over HTTP (feature `http`).
 //!
 //! # Example
 //!
@@ -22,6 +22,8 @@
 //! ```
 
 pub mod bounded;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod lifecycle;
 pub mod liveness;
 pub mod lock;

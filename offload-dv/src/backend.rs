@@ -10,25 +10,21 @@ use sluice_flow::backend::{
     LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, Mirrors, MissPolicy, OpenConfig, PortCounters,
 };
 use sluice_flow::field::Field;
-use sluice_flow::meter::Meter;
-use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Clock;
-use sluice_flow::timeout::TimeoutPolicy;
 use sluice_flow::{Cause, Flow};
 
 use crate::config::{Config, ConnectionsOf, KIND};
 use crate::connections::{ConnectionSource, ConnectionTable, KernelConnections, SourceError, ToldConnections, Tracker};
-use crate::conntrack::no_timeout_policies;
 use crate::device::{self, Names};
 use crate::eswitch;
-use crate::mirrors;
 use crate::owner::Owner;
-use crate::ports::{self, Ports};
+use crate::ports::Ports;
 use crate::queue::Queue;
 use crate::reader::Reader;
-use crate::translate::{Vports, meter_parameters, translate, without_unseen_flags};
+use crate::translate::{translate, without_unseen_flags};
+use crate::trial::Trial;
 use crate::ways;
 
 /// Chains that a packet may pass: tables have 64 levels, of which the kernel has the first, mirrors the next four, and the last ten are for
@@ -142,7 +138,7 @@ impl Backend for DvNic {
         Capabilities {
             name: KIND.name,
             miss: MissPolicy::Representor,
-            chain_miss: MissPolicy::Representor,
+            chain_miss: KIND.chain_miss,
             max_lag: Duration::ZERO,
             last_counters: LastCounters::Exact,
             modifies_in_place: true,
@@ -271,36 +267,6 @@ impl BackendConfig for Config {
     }
 
     fn checker(&self) -> Box<dyn Checker> {
-        Box::new(Kinds)
-    }
-}
-
-/// Checks what can be said without a device.
-struct Kinds;
-
-impl Checker for Kinds {
-    fn port(&mut self, port: &Port) -> Result<(), Refusal> {
-        ports::check(port)
-    }
-
-    fn meter(&mut self, meter: &Meter) -> Result<(), Refusal> {
-        meter_parameters(meter).map(drop)
-    }
-
-    fn timeout_policy(&mut self, _: &TimeoutPolicy) -> Result<(), Refusal> {
-        Err(no_timeout_policies())
-    }
-
-    fn mirror(&mut self, mirror: &Mirror) -> Result<(), Refusal> {
-        mirrors::copying(mirror, &AnyVport).map(drop)
-    }
-}
-
-/// Ports whose vports do not matter.
-struct AnyVport;
-
-impl Vports for AnyVport {
-    fn vport(&self, port: PortNumber) -> Result<u16, Refusal> {
-        u16::try_from(port.0).map_err(|_| Refusal::no_port(port))
+        Box::new(Trial::new(self))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
-use sluice_flow::backend::{BackendKind, Need};
+use sluice_flow::backend::{BackendKind, MissPolicy, Need};
 
 use crate::device;
 
@@ -13,6 +13,7 @@ pub const KIND: BackendKind = BackendKind {
     name: "dv",
     device: "mlx5_0",
     canonical: device::canonical,
+    chain_miss: MissPolicy::Representor,
     is_in_network_namespace: false,
     mirrors_to_ports_only: true,
     former_keys: &[],

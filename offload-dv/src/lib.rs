@@ -54,6 +54,7 @@ mod reader;
 mod rules;
 pub mod switch;
 pub mod translate;
+mod trial;
 mod watch;
 mod ways;
 

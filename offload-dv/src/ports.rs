@@ -14,6 +14,9 @@ use crate::eswitch;
 use crate::owner::Owner;
 use crate::translate::{Entrance, Protocol, UPLINK, Vports};
 
+/// Why a tunnel port has no vport.
+pub(crate) const IS_A_TUNNEL: &str = "it is a tunnel";
+
 /// Ports that are attached.
 pub(crate) struct Ports {
     attached: RwLock<BTreeMap<PortNumber, Attached>>,
@@ -196,7 +199,7 @@ fn vport_of(attached: &BTreeMap<PortNumber, Attached>, number: PortNumber) -> Re
     port.vport.ok_or_else(|| Refusal::Port {
         port: port.name.to_string(),
         number: Some(number),
-        reason: if port.tunnel.is_some() { "it is a tunnel" } else { "its device is not there" }.into(),
+        reason: if port.tunnel.is_some() { IS_A_TUNNEL } else { "its device is not there" }.into(),
     })
 }
 

@@ -18,7 +18,7 @@ use sluice_flow::flow::Flow;
 use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 
-use crate::config::Config;
+use crate::config::{Config, KIND};
 use crate::conntrack::Conntrack;
 use crate::engine::random::Random;
 use crate::engine::{Burst, Drops, Observer};
@@ -76,7 +76,7 @@ impl Backend for SoftNic {
         Capabilities {
             name: "soft",
             miss: MissPolicy::Drop,
-            chain_miss: MissPolicy::Drop,
+            chain_miss: KIND.chain_miss,
             max_lag: Duration::ZERO,
             last_counters: LastCounters::Exact,
             modifies_in_place: true,

@@ -2,7 +2,7 @@
 
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
-use sluice_flow::backend::BackendKind;
+use sluice_flow::backend::{BackendKind, MissPolicy};
 
 /// The largest limit: as many flows as an agent can tell apart.
 const MOST: usize = 1 << 31;
@@ -12,6 +12,7 @@ pub const KIND: BackendKind = BackendKind {
     name: "soft",
     device: "soft0",
     canonical: str::to_owned,
+    chain_miss: MissPolicy::Drop,
     is_in_network_namespace: false,
     mirrors_to_ports_only: false,
     former_keys: &["hardware_rules"],

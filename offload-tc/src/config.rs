@@ -1,13 +1,14 @@
 //! How the classifier is configured.
 
 use serde::{Deserialize, Serialize};
-use sluice_flow::backend::{BackendKind, Need};
+use sluice_flow::backend::{BackendKind, MissPolicy, Need};
 
 /// The kernel's flower classifier, with the NICs behind it.
 pub const KIND: BackendKind = BackendKind {
     name: "tc",
     device: "tc0",
     canonical: str::to_owned,
+    chain_miss: MissPolicy::Kernel,
     is_in_network_namespace: true,
     mirrors_to_ports_only: false,
     former_keys: &["policy", "tunnel_flags"],

@@ -87,3 +87,17 @@ pub struct Features {
     /// Connection tracking helpers; Linux 6.2 and later.
     pub connection_helpers: bool,
 }
+
+impl Features {
+    /// Those of the newest kernel: all.
+    pub const NEWEST: Self = Self {
+        number_of_tags: true,
+        pppoe: true,
+        l2tpv3: true,
+        cfm: true,
+        spi: true,
+        tunnel_flags: true,
+        no_fragment: true,
+        connection_helpers: true,
+    };
+}

@@ -6,6 +6,7 @@ use sluice_flow::priority::Priority;
 use sluice_flow::ufid::Ufid;
 use sluice_netdev::netlink::attribute::Writer;
 
+use crate::config::OffloadPolicy;
 use crate::digest::Digest;
 use crate::marks::{self, AgentId, Format, Mark, Marked};
 use crate::wire::action::{Action, Control, Cookie, Operation};
@@ -141,6 +142,16 @@ pub enum Room {
     /// The UFID is left out if there is no room: hardware takes no rule with an action that does nothing
     /// (`tcf_gact_offload_act_setup`). Only in front of two shared actions is such an action added.
     Found,
+}
+
+impl Room {
+    /// That of rules under a policy.
+    pub(crate) const fn under(policy: OffloadPolicy) -> Self {
+        match policy {
+            OffloadPolicy::SkipHardware => Self::Made,
+            OffloadPolicy::Any | OffloadPolicy::SkipSoftware => Self::Found,
+        }
+    }
 }
 
 impl Label {

@@ -1,4 +1,8 @@
-//! `sluiced`, the daemon.
+//! `sluiced`, the daemon. `sluice ovs observe` is in it, too, because the backends are.
+
+use std::process::ExitCode;
+
+use sluice_control::OBSERVE_OVS;
 
 /// Flows are taken on by one thread, freed by another and added again by a third. With the C library's allocator the memory of
 /// 1,000,000 flows that were deleted stayed with the thread that had asked for it, and each time that they were added again
@@ -6,8 +10,12 @@
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-fn main() -> std::process::ExitCode {
-    sluice_agent::daemon::run()
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next() {
+        Some(first) if first == OBSERVE_OVS => sluice_agent::ovs::run(arguments),
+        _ => sluice_agent::daemon::run(),
+    }
 }
 
 #[cfg(test)]

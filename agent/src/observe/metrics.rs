@@ -12,11 +12,11 @@ use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, Registry, TextEncoder};
 
-use super::http::METRICS_CONTENT_TYPE;
 use super::openmetrics;
 use super::readiness::readiness;
 use crate::agent::Agent;
 use crate::observe::measures::{self, Durations, Kind, MEASURES, Measure, Number, Read, Reading};
+use sluice_host::http::METRICS_CONTENT_TYPE;
 use sluice_host::logging::Logging;
 
 /// Everything that is scraped.

@@ -3,7 +3,6 @@
 pub mod coverage;
 pub(crate) mod event_counts;
 pub mod events;
-pub mod http;
 pub(crate) mod measures;
 pub mod metrics;
 mod openmetrics;

@@ -7,6 +7,7 @@ mod dump;
 mod explain;
 mod flows;
 mod objects;
+mod ovs;
 mod preflight;
 mod process;
 mod replay;
@@ -57,6 +58,7 @@ commands! {
         Watch: watch::Watch,
         Top: top::Top,
         Audit: audit::Audit,
+        Ovs: ovs::Ovs,
     }
     "Change flows" {
         AddFlow: flows::AddFlow,

@@ -4,9 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::capabilities::MissPolicy;
 use super::device::Backend;
 use super::need::Need;
 use super::owner::Owner;
+use crate::flow::Flow;
 use crate::meter::Meter;
 use crate::mirror::Mirror;
 use crate::port::Port;
@@ -23,6 +25,8 @@ pub struct BackendKind {
     pub device: &'static str,
     /// Returns the one name of a device that has several: what two agents may not both have. Given is one of them.
     pub canonical: fn(&str) -> String,
+    /// What becomes of a packet that misses in a later chain, as in [`Capabilities::chain_miss`](super::Capabilities::chain_miss).
+    pub chain_miss: MissPolicy,
     /// Whether devices in two network namespaces are two, though they have one name.
     pub is_in_network_namespace: bool,
     /// Whether copies that mirrors make can go to ports of the device only, and not to a program of the host
@@ -47,8 +51,10 @@ pub trait BackendConfig: fmt::Debug + Send + Sync {
 
 /// Checks the objects of a configuration one after the other, those that others refer to first: fails for one that no device of the kind
 /// could take beside those before it. One that passes may still be refused by the device.
+///
+/// A checker also judges flows without a device ([`flow`](Self::flow)), which `sluice ovs observe` does.
 pub trait Checker {
-    /// Checks a port.
+    /// Checks a port. A port with the number of an earlier one takes its place.
     fn port(&mut self, port: &Port) -> Result<(), Refusal>;
 
     /// Checks a meter.
@@ -59,6 +65,10 @@ pub trait Checker {
 
     /// Checks a mirror.
     fn mirror(&mut self, mirror: &Mirror) -> Result<(), Refusal>;
+
+    /// Checks a flow that names only ports and meters that have passed: runs the translation that an installation runs, and fails with its
+    /// refusal. Passing means that the device would be asked: a kernel or a NIC may still refuse the rule.
+    fn flow(&mut self, flow: &Flow) -> Result<(), Refusal>;
 }
 
 /// What every backend is opened with, beside its own configuration.

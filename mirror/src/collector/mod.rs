@@ -25,8 +25,8 @@ use std::future::Future;
 use std::io;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use self::session::{GRANTS, Session};
@@ -53,6 +53,9 @@ impl Default for CollectorConfig {
     }
 }
 
+/// How long the last frames may take to be written.
+const LAST_WRITES: Duration = Duration::from_secs(10);
+
 /// Receive requests for hellos and heartbeats.
 const CONTROLS: u32 = 2;
 
@@ -78,8 +81,8 @@ impl CollectorConfig {
         if self.messages == 0 || self.messages > 1024 {
             return Err(format!("{} messages of a class cannot be granted, but 1 to 1024", self.messages));
         }
-        let least = HEADER as u32 + 2048;
-        if self.longest < least || self.longest > 16 << 20 {
+        let least = HEADER + 2048;
+        if !(least..=16 << 20).contains(&usize::try_from(self.longest).unwrap_or(usize::MAX)) {
             return Err(format!("the longest message cannot have {} bytes, but {least} to 16 MiB", self.longest));
         }
         Ok(())
@@ -108,7 +111,7 @@ impl Collector {
     /// before, the files are as a killed process leaves them.
     ///
     /// # Errors
-    /// Fails if the pipe cannot be written.
+    /// Fails if the pipe cannot be written, or if the output does not take the last frames within 10 seconds.
     pub async fn run(self, mut connector: impl Connector, stop: impl Future<Output = ()>) -> io::Result<()> {
         const PAUSE: Duration = Duration::from_millis(100);
         let Self { local, config, mut writer, metrics } = self;
@@ -148,7 +151,10 @@ impl Collector {
         }
         sessions.shutdown().await;
         drop(jobs);
-        tokio::task::spawn_blocking(move || writer.finish()).await.map_err(io::Error::other)
+        let finished = timeout(LAST_WRITES, spawn_blocking(move || writer.finish())).await;
+        finished
+            .map_err(|_| io::Error::other("the output has not taken the last frames in time"))?
+            .map_err(io::Error::other)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, select_biased, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, select_biased, unbounded};
 use sluice_control::mirror::{CLASSES, Class};
 use tokio::sync::{mpsc, oneshot};
 
@@ -168,11 +168,8 @@ fn run(
     }
     // What was handed over before.
     for queue in [urgent, others] {
-        loop {
-            match queue.try_recv() {
-                Ok(job) => take(output, job)?,
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
+        while let Ok(job) = queue.try_recv() {
+            take(output, job)?;
         }
     }
     Ok(())

@@ -130,10 +130,12 @@ impl Sender {
                 self.disconnect(session.take(), &error);
                 connector.again();
             }
+            self.tell_sources();
             self.publish();
         };
         if let Some(session) = session.take() {
             session.end(&mut self.queues);
+            self.give_back();
         }
         self.queues.iter_mut().for_each(ClassQueue::stop);
         self.publish();
@@ -176,13 +178,7 @@ impl Sender {
                 self.queues[class.index()].grant(granted)?;
             }
         }
-        for class in ORDER {
-            let queue = &mut self.queues[class.index()];
-            while let Some((facts, source, buffer)) = queue.acknowledged() {
-                self.metrics.acknowledged(class, facts.frames);
-                self.sources[source].give_back(class, buffer);
-            }
-        }
+        self.give_back();
         let Some(longest) = session.longest() else { return Ok(()) };
         // Before frames that name them.
         let are_told = self.told.iter().copied().eq(self.sources.iter().map(|source| source.revision()));
@@ -213,7 +209,20 @@ impl Sender {
         error!("the connection to {} is lost: {why}", session.peer());
         self.metrics.connected(false);
         session.end(&mut self.queues);
+        // What was acknowledged is not sent again, though the device had it until now.
+        self.give_back();
         self.queues.iter_mut().for_each(ClassQueue::disconnected);
+    }
+
+    /// Gives the memory of all batches back to their sources that were acknowledged.
+    fn give_back(&mut self) {
+        for class in ORDER {
+            let queue = &mut self.queues[class.index()];
+            while let Some((facts, source, buffer)) = queue.acknowledged() {
+                self.metrics.acknowledged(class, facts.frames);
+                self.sources[source].give_back(class, buffer);
+            }
+        }
     }
 
     /// Returns all drops of a class, by its sources and here.
@@ -221,6 +230,14 @@ impl Sender {
         let mut drops = self.queues[class.index()].drops();
         self.sources.iter().for_each(|source| drops += source.drops(class));
         drops
+    }
+
+    /// Tells the sources of which classes batches wait.
+    fn tell_sources(&mut self) {
+        for class in Class::ALL {
+            let is_waiting = self.queues[class.index()].is_waiting();
+            self.sources.iter_mut().for_each(|source| source.set_waiting(class, is_waiting));
+        }
     }
 
     fn publish(&self) {

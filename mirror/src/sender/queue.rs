@@ -162,6 +162,11 @@ impl<B> ClassQueue<B> {
         self.posted
     }
 
+    /// Whether batches wait that were not posted in this connection.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.posted < self.batches.len()
+    }
+
     /// Returns the credit that is left: messages and bytes.
     pub(super) fn credit(&self) -> (u64, u64) {
         (self.granted.messages.saturating_sub(self.used_messages), self.granted.bytes.saturating_sub(self.used_bytes))
@@ -194,4 +199,144 @@ pub(super) struct GrantError {
 /// Bytes of a message with a payload of that length.
 fn message_bytes(length: usize) -> u64 {
     u64::try_from(HEADER + length).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn batch(frames: u32) -> NewBatch<u32> {
+        NewBatch { frames, captured: 0, layout: Layout::Frames, length: 100, memory: frames }
+    }
+
+    fn credit(messages: u64, acknowledged: u64) -> ClassGrant {
+        ClassGrant { messages, bytes: u64::MAX, acknowledged }
+    }
+
+    #[test]
+    fn nothing_is_posted_beyond_the_credit_in_messages_or_in_bytes() {
+        let mut queue = ClassQueue::default();
+        (1..=4).for_each(|frames| queue.push(0, batch(frames)));
+        assert!(queue.post().is_none(), "there is no credit yet");
+        queue.grant(credit(2, 0)).unwrap();
+        assert_eq!(queue.post().map(|(facts, memory)| (facts.sequence, memory)), Some((0, 1)));
+        assert_eq!(queue.post().map(|(facts, memory)| (facts.sequence, memory)), Some((1, 2)));
+        assert!(queue.post().is_none());
+        let bytes = 3 * message_bytes(100);
+        queue.grant(ClassGrant { messages: 9, bytes, acknowledged: 0 }).unwrap();
+        assert_eq!(queue.post().map(|(facts, _)| facts.sequence), Some(3));
+        assert!(queue.post().is_none());
+        assert_eq!((queue.credit(), queue.is_waiting(), queue.under_way()), ((6, 0), true, 3));
+    }
+
+    #[test]
+    fn memory_is_given_back_once_the_batch_is_acknowledged_and_the_device_is_done_with_it() {
+        let mut queue = ClassQueue::default();
+        (1..=2).for_each(|frames| queue.push(5, batch(frames)));
+        queue.grant(credit(2, 0)).unwrap();
+        let (first, second) = (queue.post().unwrap(), queue.post().unwrap());
+        queue.returned(second.0.sequence, second.1);
+        queue.grant(credit(2, 3)).unwrap();
+        assert!(queue.acknowledged().is_none(), "the device still has the first one");
+        queue.returned(first.0.sequence, first.1);
+        assert_eq!(queue.acknowledged().map(|(_, source, memory)| (source, memory)), Some((5, 1)));
+        assert_eq!(queue.acknowledged().map(|(_, source, memory)| (source, memory)), Some((5, 2)));
+        assert!(queue.acknowledged().is_none());
+    }
+
+    #[test]
+    fn what_was_never_sent_cannot_be_acknowledged() {
+        let mut queue = ClassQueue::default();
+        queue.push(0, batch(5));
+        assert_eq!(queue.grant(credit(1, 1)), Err(GrantError { acknowledged: 1, highest: 0 }));
+        queue.grant(credit(1, 0)).unwrap();
+        queue.post().unwrap();
+        queue.grant(credit(1, 5)).unwrap();
+    }
+
+    #[test]
+    fn a_batch_that_no_collector_takes_is_dropped_and_those_behind_it_go_on() {
+        let mut queue = ClassQueue::default();
+        queue.push(0, NewBatch { length: 10_000, ..batch(7) });
+        queue.push(0, batch(1));
+        assert_eq!(queue.too_long(5_000), Some((0, 7)));
+        assert_eq!(queue.too_long(5_000), None);
+        queue.grant(credit(1, 0)).unwrap();
+        assert_eq!(queue.post().map(|(facts, _)| facts.sequence), Some(7), "the collector will miss them");
+        assert_eq!(queue.drops()[Cause::TooLong], 7);
+    }
+
+    /// What happens to a queue.
+    #[derive(Debug, Clone)]
+    enum Event {
+        Push(u32),
+        Credit(u64),
+        Post,
+        Returned,
+        Acknowledged,
+        /// With so many of the batches that the device has lost for ever.
+        Lost(usize),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            (1_u32..5).prop_map(Event::Push),
+            (1_u64..3).prop_map(Event::Credit),
+            Just(Event::Post),
+            Just(Event::Post),
+            Just(Event::Returned),
+            Just(Event::Acknowledged),
+            (0_usize..2).prop_map(Event::Lost),
+        ]
+    }
+
+    proptest! {
+        /// A collector that has taken nothing twice has, with what is counted as dropped, everything in the end.
+        #[test]
+        fn each_frame_is_acknowledged_waits_or_is_counted_once(events in prop::collection::vec(event(), 0..120)) {
+            let mut queue = ClassQueue::default();
+            let (mut pushed, mut given_back, mut messages) = (0_u64, 0_u64, 0);
+            let mut device = VecDeque::new();
+            // Up to where the collector has taken everything that came.
+            let mut taken = 0;
+            for event in events {
+                match event {
+                    Event::Push(frames) => {
+                        queue.push(0, batch(frames));
+                        pushed += u64::from(frames);
+                    }
+                    Event::Credit(more) => {
+                        messages += more;
+                        queue.grant(credit(messages, taken)).unwrap();
+                    }
+                    Event::Post => device.extend(queue.post()),
+                    Event::Returned => {
+                        if let Some((facts, memory)) = device.pop_front() {
+                            taken = taken.max(facts.end());
+                            queue.returned(facts.sequence, memory);
+                        }
+                    }
+                    Event::Acknowledged => {
+                        queue.grant(credit(messages, taken)).unwrap();
+                        while let Some((facts, ..)) = queue.acknowledged() {
+                            given_back += u64::from(facts.frames);
+                        }
+                    }
+                    Event::Lost(lost) => {
+                        for (facts, memory) in device.drain(..).skip(lost) {
+                            queue.returned(facts.sequence, memory);
+                        }
+                        queue.disconnected();
+                        messages = 0;
+                    }
+                }
+                let known = given_back + queue.frames() + queue.drops().total();
+                // A batch whose memory is lost after it was acknowledged has arrived.
+                prop_assert!(known <= pushed);
+                prop_assert!(pushed - known <= taken);
+            }
+        }
+    }
 }

@@ -180,7 +180,7 @@ impl Session {
         self.longest
     }
 
-    /// Whether the device can take another batch of a class, and the collector understands it.
+    /// Whether the device can take another batch of a class.
     pub(super) fn has_room(&self, class: Class) -> bool {
         self.in_flight[class.index()] < IN_FLIGHT && !self.headers.is_empty()
     }

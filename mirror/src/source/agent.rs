@@ -160,6 +160,10 @@ impl Source for AgentSource {
         self.batcher.give_back(class, buffer);
     }
 
+    fn set_waiting(&mut self, class: Class, is_waiting: bool) {
+        self.batcher.set_waiting(class, is_waiting);
+    }
+
     fn drops(&self, class: Class) -> Drops {
         self.batcher.drops(class)
     }

@@ -41,6 +41,8 @@ pub struct Batcher {
 struct Filling {
     free: Vec<Buffer>,
     open: Option<Open>,
+    /// Whether earlier batches wait for credit.
+    is_waiting: bool,
     drops: Drops,
 }
 
@@ -93,7 +95,8 @@ impl Batcher {
         open.used += written;
         open.frames += 1;
         // No further frame would find room.
-        if self.batching.age.is_zero() || open.used + room > open.buffer.len() {
+        let is_at_once = self.batching.age.is_zero() && !filling.is_waiting;
+        if is_at_once || open.used + room > open.buffer.len() {
             self.closed.extend(filling.close(class));
         }
     }
@@ -107,7 +110,7 @@ impl Batcher {
     pub fn next(&mut self, now: Instant) -> Option<Batch> {
         if self.closed.is_empty() {
             for (class, filling) in Class::ALL.into_iter().zip(&mut self.classes) {
-                if filling.open.as_ref().is_some_and(|open| open.due <= now) {
+                if filling.due().is_some_and(|due| due <= now) {
                     self.closed.extend(filling.close(class));
                 }
             }
@@ -118,7 +121,12 @@ impl Batcher {
     /// Returns when the next batch comes of age.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
-        self.classes.iter().filter_map(|filling| Some(filling.open.as_ref()?.due)).min()
+        self.classes.iter().filter_map(Filling::due).min()
+    }
+
+    /// Notes whether batches of a class wait for credit. The open one is then closed by its size only.
+    pub fn set_waiting(&mut self, class: Class, is_waiting: bool) {
+        self.classes[class.index()].is_waiting = is_waiting;
     }
 
     /// Takes a buffer back.
@@ -135,6 +143,10 @@ impl Batcher {
 }
 
 impl Filling {
+    fn due(&self) -> Option<Instant> {
+        self.open.as_ref().filter(|_| !self.is_waiting).map(|open| open.due)
+    }
+
     fn close(&mut self, class: Class) -> Option<Batch> {
         let Open { mut buffer, used, frames, captured, .. } = self.open.take()?;
         buffer.truncate(used);

@@ -35,6 +35,10 @@ pub trait Source: Send {
     /// Takes back the buffer of a batch of that class, once the collector has acknowledged the batch or the batch was given up.
     fn give_back(&mut self, class: Class, buffer: Buffer);
 
+    /// Notes whether batches of a class wait for credit. While they do, a source that closes batches by their age may go on filling one: it
+    /// would only wait with less in it.
+    fn set_waiting(&mut self, _class: Class, _is_waiting: bool) {}
+
     /// Returns how many frames of a class this source has lost since it was opened, by cause.
     fn drops(&self, class: Class) -> Drops;
 

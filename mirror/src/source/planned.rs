@@ -5,8 +5,9 @@ use std::time::Duration;
 use sluice_control::mirror::{Class, Plan};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use tracing::warn;
+use tracing::{error, warn};
 
+use super::own::OwnTraffic;
 use super::ring::RingSource;
 use super::{Batch, NextBatch, Source, SourceError};
 use crate::verbs::Buffer;
@@ -20,6 +21,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub struct PlannedRings {
     rings: RingSource,
     plan: watch::Receiver<Option<Plan>>,
+    own: Option<OwnTraffic>,
     /// When to follow the same plan again.
     again: Option<Instant>,
     /// What was told of devices that are not there.
@@ -27,11 +29,11 @@ pub struct PlannedRings {
 }
 
 impl PlannedRings {
-    /// Has rings follow a plan.
+    /// Has rings follow a plan. A plan that would bring the mirror's own traffic is not followed, if that is given.
     #[must_use]
-    pub fn new(rings: RingSource, mut plan: watch::Receiver<Option<Plan>>) -> Self {
+    pub fn new(rings: RingSource, mut plan: watch::Receiver<Option<Plan>>, own: Option<OwnTraffic>) -> Self {
         plan.mark_changed();
-        Self { rings, plan, again: None, missing: Vec::new() }
+        Self { rings, plan, own, again: None, missing: Vec::new() }
     }
 
     async fn batch(&mut self) -> Result<Batch, SourceError> {
@@ -60,7 +62,11 @@ impl PlannedRings {
     fn follow(&mut self) {
         self.again = None;
         let plan = self.plan.borrow_and_update().clone();
-        let Some(plan) = plan else { return };
+        let Some(mut plan) = plan else { return };
+        if let Some(Err(error)) = self.own.as_ref().map(|own| own.check(&plan)) {
+            error!("no packet ring is read: {error}");
+            plan.taps.clear();
+        }
         match self.rings.follow(&plan) {
             Ok(missing) => {
                 self.again = (!missing.is_empty()).then(|| Instant::now() + AGAIN);
@@ -84,6 +90,10 @@ impl Source for PlannedRings {
 
     fn give_back(&mut self, class: Class, buffer: Buffer) {
         self.rings.give_back(class, buffer);
+    }
+
+    fn set_waiting(&mut self, class: Class, is_waiting: bool) {
+        self.rings.set_waiting(class, is_waiting);
     }
 
     fn drops(&self, class: Class) -> Drops {

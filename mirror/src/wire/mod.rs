@@ -14,6 +14,8 @@ mod hello;
 mod message;
 mod reader;
 pub mod ring;
+#[cfg(test)]
+mod tests;
 
 pub use self::drops::{CAUSES, Cause, Drops};
 pub use self::grant::{ClassGrant, GRANT, Grant};

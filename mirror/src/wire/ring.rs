@@ -157,7 +157,11 @@ fn read(block: &[u8], at: usize) -> Result<(RingFrame<'_>, usize), WireError> {
     let captured_length = offset(header, packet::CAPTURED)?;
     let length = word(header, packet::LENGTH)?;
     let status = word(header, packet::STATUS)?;
-    let mac = at + usize::from(half(header, packet::MAC)?);
+    let start = half(header, packet::MAC)?;
+    if usize::from(start) < packet::SIZE + virtio::SIZE {
+        return Err(WireError::Field { field: "the start of a frame of a ring", value: start.into() });
+    }
+    let mac = at + usize::from(start);
     let virtio = mac.checked_sub(virtio::SIZE).and_then(|start| block.get(start..mac)).ok_or(short(block, mac))?;
     let bytes = mac.checked_add(captured_length).and_then(|end| block.get(mac..end)).ok_or(short(block, mac))?;
     let protocol = if status & VLAN_TPID_VALID == 0 { DOT1Q } else { half(header, packet::VLAN_TPID)? };

@@ -167,6 +167,11 @@ impl<'a> Attribute<'a> {
         Attributes::new(self.payload, place)
     }
 
+    /// An attribute of the same number with something else in it, such as a part of it.
+    pub const fn with_payload<'b>(&self, payload: &'b [u8]) -> Attribute<'b> {
+        Attribute { kind: self.kind, payload, place: self.place }
+    }
+
     /// The complaint that it is too long or too short.
     pub const fn length(&self) -> Malformed {
         Malformed::Length { place: self.place, kind: self.kind, length: self.payload.len() }

@@ -17,7 +17,7 @@ use super::queue::Queue;
 use super::reader::{self, Reader};
 use super::watch::Watch;
 use super::{ledger, text};
-use crate::config::Config;
+use crate::config::{Config, KIND};
 use crate::install::BATCH;
 use crate::priorities::Priorities;
 use crate::translate::{self, Rules};
@@ -41,7 +41,7 @@ impl Backend for Classifier {
         Capabilities {
             name: "tc",
             miss: MissPolicy::Kernel,
-            chain_miss: MissPolicy::Kernel,
+            chain_miss: KIND.chain_miss,
             max_lag: reader::max_lag(self.core.policy),
             // The kernel reports a rule's counters just before it unlinks the rule.
             last_counters: LastCounters::Bounded,

@@ -57,6 +57,7 @@ impl Mirrors for Classifier {
 impl Adopter for Classifier {
     fn adopt(&self, claims: &mut dyn Claims) -> Result<Adoption, Refusal> {
         let adoption = self.core.adopt(claims)?;
+        self.core.mirrors.settle();
         // After the rules that sent to them.
         self.core.remove_taps_left()?;
         Ok(adoption)

@@ -44,6 +44,8 @@ pub(super) struct Mirrors {
 struct Kernel {
     installer: Installer,
     parts: BTreeMap<PartName, Known>,
+    /// Whether rules of an earlier run that no mirror has taken over are gone from the kernel.
+    is_settled: bool,
 }
 
 /// A match of a mirror: the mirror's name, and the place of the match.
@@ -80,7 +82,7 @@ enum Found {
 
 impl Mirrors {
     pub(super) fn open(agent: AgentId, policy: OffloadPolicy) -> Result<Self, SocketError> {
-        let kernel = Kernel { installer: Installer::open(policy)?, parts: BTreeMap::new() };
+        let kernel = Kernel { installer: Installer::open(policy)?, parts: BTreeMap::new(), is_settled: false };
         Ok(Self { agent, policy, kernel: Mutex::new(kernel) })
     }
 
@@ -205,6 +207,11 @@ impl Mirrors {
         }
     }
 
+    /// What an earlier run left, and no mirror has taken over, is gone: from now on it is not looked for.
+    pub(super) fn settle(&self) {
+        self.kernel.lock().is_settled = true;
+    }
+
     /// The names of the mirrors' rules.
     pub(super) fn rules(&self) -> HashSet<FilterId> {
         self.kernel.lock().parts.values().filter_map(|known| known.rule).collect()
@@ -322,6 +329,9 @@ impl Kernel {
 
     /// The rule that an earlier run left for this match of a mirror.
     fn left(&mut self, mirror: &str, wanted: &Filter) -> Option<FilterId> {
+        if self.is_settled {
+            return None;
+        }
         for place in 0.. {
             let Ok(priority) = Priorities::of_mirror(place) else { break };
             let id = FilterId { priority, ..wanted.id };

@@ -33,4 +33,5 @@ mod removal;
 mod sockets;
 mod survey;
 mod text;
+mod trial;
 mod watch;

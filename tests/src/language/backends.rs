@@ -99,16 +99,7 @@ impl Context for NewKernel {
     }
 
     fn features(&self) -> Features {
-        Features {
-            number_of_tags: true,
-            pppoe: true,
-            l2tpv3: true,
-            cfm: true,
-            spi: true,
-            tunnel_flags: true,
-            no_fragment: true,
-            connection_helpers: true,
-        }
+        Features::NEWEST
     }
 
     fn tunnel_flags(&self) -> TunnelFlags {

@@ -2,7 +2,10 @@
 
 use std::process::Command;
 
+use sluice_control::mirror::Message;
+use sluice_tests::control_frames::samples;
 use sluice_tests::daemon::{Daemon, binary, run};
+use sluice_tests::mirror_client::MirrorClient;
 use sluice_tests::mlx5::{Out, Ports, complaints, runner};
 use sluice_tests::world::eventually;
 use tempfile::TempDir;
@@ -34,11 +37,16 @@ const KEY: &str = "in_port(host),eth(),eth_type(0x0800),ipv4(dst=10.0.0.2,frag=n
 
 /// A daemon with a device, whose far ends are in `folder`.
 fn start(folder: &TempDir) -> (Daemon, Ports) {
+    start_with(folder, "")
+}
+
+/// The same with tables of the configuration on top.
+fn start_with(folder: &TempDir, tables: &str) -> (Daemon, Ports) {
     let wires = folder.path().join("wires");
     // Those of a device that was here before are nobody's any more.
     let _ = std::fs::remove_dir_all(&wires);
     std::fs::create_dir(&wires).unwrap();
-    let daemon = Daemon::start_by(&runner(PROFILE, &wires), &folder.path().join("agent"), CONFIG);
+    let daemon = Daemon::start_by(&runner(PROFILE, &wires), &folder.path().join("agent"), &format!("{CONFIG}{tables}"));
     (daemon, Ports::of(&wires))
 }
 
@@ -94,6 +102,33 @@ fn flows_carry_packets_and_count_them_and_leave_nothing_in_the_device() {
     assert!(daemon.wait().success());
     let log = daemon.log();
     assert_eq!(complaints(&log).collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+#[test]
+fn control_traffic_comes_out_of_the_port_that_is_named_and_the_plan_does_not_claim_to_know_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let (daemon, ports) = start_with(&folder, "[mirror]\nprotocols = [\"arp\", \"bfd\", \"nd\"]\nto = \"vf0\"\n");
+    let (wire, function) = (ports.out("wire"), ports.out("vport-1"));
+    sluice(&daemon, &["add-flow", KEY, "p0"]);
+    let shown = sluice(&daemon, &["show-mirrors"]);
+    assert_eq!(shown.matches(", to:vf0, packets:0, ").count(), 6, "three classes at two ports: {shown}");
+    let message = MirrorClient::connect(&daemon.run_dir()).next().unwrap();
+    let Ok(Message::Plan(plan)) = Message::parse(&message) else { panic!("no plan") };
+    let taps: Vec<_> = plan.taps.iter().map(|tap| (tap.in_port, tap.name.as_str(), tap.netdev.as_deref())).collect();
+    assert_eq!((taps, plan.taps[0].classes.to_string()), (vec![(None, "vf0", None)], "arp,nd,bfd".to_owned()));
+    let samples = samples();
+    let find = |name: &str| samples.iter().find(|sample| sample.name == name).unwrap().frame.clone();
+    let bfd = find("bfd");
+    ports.send("vport-0", &bfd);
+    comes_out(&function, &bfd);
+    comes_out(&wire, &bfd);
+    let dns = Packet::v4(UDP).frame();
+    ports.send("vport-0", &dns);
+    comes_out(&wire, &dns);
+    assert_eq!(function.at_once(), None, "nothing else is copied");
+    eventually("the copy is counted", || {
+        daemon.metric("sluice_control_mirror_packets_total{class=\"bfd\"}") == Some(1.0)
+    });
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub(crate) fn compare(flows: &[(Match, ActionList)], dump: &str) -> Understood {
 }
 
 /// The actions without the flags of an outer header where there are none: the tool prints them nevertheless.
-fn unflagged(actions: &ActionList) -> ActionList {
+pub(crate) fn unflagged(actions: &ActionList) -> ActionList {
     let without = |action: &Action| match action {
         Action::SetTunnel(set) => {
             let is_said = |(field, value, _): &&(Field, u128, u128)| *field != Field::TunnelFlags || *value != 0;
@@ -75,7 +75,7 @@ fn read_back(matching: &Match, actions: &ActionList) -> Result<FlowLine, String>
 }
 
 /// The match with what the module takes for said: a tag that is there has its CFI bit, a tunnel identifier is a key.
-fn implied(mut matching: Match) -> Match {
+pub(crate) fn implied(mut matching: Match) -> Match {
     for (present, cfi) in [(Field::VlanPresent, Field::VlanCfi), (Field::CvlanPresent, Field::CvlanCfi)] {
         if matching.is_exactly(present, 1) {
             matching.set_exact(cfi, 1);

@@ -10,6 +10,7 @@ mod actions;
 mod conntrack;
 mod dump;
 mod expected;
+mod feed;
 mod flows;
 mod generated;
 mod keys;
@@ -59,7 +60,9 @@ fn inside() -> ExitCode {
         report.has_played_all();
     }
     let flows = dump::flows(&taken);
-    report.add_dump(dump::compare(&flows, &judge.dump(&flows)));
+    let dump = judge.dump(&flows);
+    report.add_dump(dump::compare(&flows, &dump));
+    feed::compare(&dump, &mut report);
     report.finish()
 }
 

@@ -1,14 +1,11 @@
 //! The agent's end of the mirror socket.
 
-use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, recv,
-    send, socket_with,
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, send, socket_with,
 };
 use sluice_control::mirror::{Class, FrameRepr, Losses, Plan, Tap};
 

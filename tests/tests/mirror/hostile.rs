@@ -1,1 +1,213 @@
-//! To come.
+//! Peers that send what nobody expects.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use sluice_control::mirror::Class;
+use sluice_mirror::connection::{Capacity, Connection, Connector, Local};
+use sluice_mirror::exchange::{Dialer, Settings};
+use sluice_mirror::source::Batching;
+use sluice_mirror::terms::Terms;
+use sluice_mirror::verbs::{Operation, Outcome, Payload, SendRequest};
+use sluice_mirror::wire::{CAUSES, Drops, Grant, HEADER, Header, Hello, Kind, Layout};
+use sluice_tests::mlx5::on_device;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::agent::Agent;
+use crate::pressure::pipe;
+use crate::rig::{Rig, frame, play, settings, speak, until};
+
+/// A peer that is connected as a sender is, and then sends what a test wants.
+struct Peer {
+    local: Local,
+    connection: Connection,
+}
+
+impl Peer {
+    async fn connect(rig: &Rig) -> Self {
+        let capacity = Capacity { sends: 64, send_segments: 1, receives: 64, receive_bytes: 512 };
+        let local = Local::open("mlx5_0", capacity).unwrap();
+        let mut dialer = Dialer { address: rig.address().to_owned(), settings: settings() };
+        let connection = dialer.next(&local).await.unwrap();
+        Self { local, connection }
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        let mut buffer = self.local.domain().buffer(bytes.len()).unwrap();
+        buffer.copy_from_slice(bytes);
+        let request = SendRequest {
+            tag: 0,
+            operation: Operation::Send,
+            immediate: None,
+            payload: Payload::Buffers(vec![buffer]),
+            is_signalled: true,
+            is_solicited: false,
+        };
+        self.connection.pair.send(vec![request]).unwrap();
+    }
+
+    /// Says who it is, and waits to be welcome.
+    async fn hello(&self, sender: u64) -> Grant {
+        let hello = Hello { grants: 64, name: "peer".to_owned(), ports: Vec::new() };
+        self.send(&message(sender, Kind::Hello, &hello.bytes(1000)));
+        loop {
+            let mut told = Vec::new();
+            self.connection.completions.next(&mut told).await.unwrap();
+            for completion in told {
+                if let Outcome::Received(received) = completion.outcome {
+                    return Grant::parse(&received.buffers[0][..received.length]).unwrap();
+                }
+            }
+        }
+    }
+
+    /// Waits until the collector has ended the connection.
+    async fn is_refused(self) {
+        timeout(Duration::from_secs(10), self.connection.gone).await.expect("the collector ends the connection");
+    }
+}
+
+fn message(sender: u64, kind: Kind, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER];
+    Header { sender, length: u32::try_from(payload.len()).unwrap(), kind }.write(&mut bytes);
+    bytes.extend(payload);
+    bytes
+}
+
+fn batch(frames: u32, sequence: u64) -> Kind {
+    let (layout, drops) = (Layout::Frames, Drops::default());
+    Kind::Batch { class: Class::Arp, layout, frames, sequence, captured: 0, drops }
+}
+
+#[test]
+fn each_wrong_message_ends_its_connection_and_an_honest_sender_goes_on() {
+    let name = "hostile::each_wrong_message_ends_its_connection_and_an_honest_sender_goes_on";
+    on_device("bluefield-3", name, |_| {
+        play(async {
+            let rig = Rig::new();
+            let agent = Agent::new(&rig.socket());
+            let collector = rig.collect().await;
+            let sender = rig.send(Batching::default());
+            let mut agent = speak(agent, |agent| {
+                agent.greet();
+                agent.copy(&frame(Class::Arp, 0, 64));
+            })
+            .await;
+            rig.acknowledged(Class::Arp, 1).await;
+            let refused = || {
+                let text = prometheus::TextEncoder::new().encode_to_string(&rig.collected.gather()).unwrap();
+                let line = text.lines().find(|line| line.starts_with("sluice_mirror_collect_refused_total")).unwrap();
+                line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+            };
+            let hello = message(7, Kind::Hello, &Hello { grants: 64, ..Hello::default() }.bytes(1000));
+            let changed = |at: usize, byte: u8| {
+                let mut bytes = hello.clone();
+                bytes[at] = byte;
+                bytes
+            };
+            let poor = message(7, Kind::Hello, &Hello { grants: 10, ..Hello::default() }.bytes(1000));
+            // Magic, version, kind, length, what was cut off, and messages out of turn.
+            let mut wrong = vec![
+                changed(0, b's'),
+                changed(5, 2),
+                changed(6, 9),
+                changed(19, 200),
+                hello[..hello.len() - 1].to_vec(),
+                hello[..5].to_vec(),
+                poor,
+                message(7, Kind::Heartbeat, &[0; 9 * 8 * CAUSES]),
+                message(7, batch(1, 0), &[0; 48]),
+            ];
+            // And whatever else there is.
+            let mut runner = TestRunner::deterministic();
+            for _ in 0..10 {
+                let bytes = prop::collection::vec(any::<u8>(), 1..300).new_tree(&mut runner).unwrap().current();
+                wrong.push(bytes);
+            }
+            for (count, bytes) in (1_u64..).zip(&wrong) {
+                let peer = Peer::connect(&rig).await;
+                peer.send(bytes);
+                peer.is_refused().await;
+                until(refused, |refused| *refused == count).await;
+                // The honest one goes on.
+                agent = speak(agent, move |agent| agent.copy(&frame(Class::Arp, count, 64))).await;
+                rig.acknowledged(Class::Arp, count + 1).await;
+            }
+            collector.stop().await;
+            sender.stop().await;
+            assert_eq!(rig.sent("batches_total", Class::Arp), wrong.len() as u64 + 1, "none was sent twice");
+        });
+    });
+}
+
+#[test]
+fn a_batch_that_is_malformed_inside_or_comes_twice_is_counted_and_left_out() {
+    let name = "hostile::a_batch_that_is_malformed_inside_or_comes_twice_is_counted_and_left_out";
+    on_device("bluefield-3", name, |_| {
+        play(async {
+            let rig = Rig::new();
+            let collector = rig.collect().await;
+            let peer = Peer::connect(&rig).await;
+            let grant = peer.hello(1).await;
+            assert_eq!(grant.classes[0].messages, 4);
+            // Five frames, it says, in some bytes that are none; then twice the same.
+            peer.send(&message(1, batch(5, 0), &[0xff; 200]));
+            until(|| rig.collected("dropped_frames_total", Class::Arp), |drops| *drops == 5).await;
+            peer.send(&message(1, batch(5, 0), &[0xff; 200]));
+            until(|| rig.collected("duplicate_frames_total", Class::Arp), |frames| *frames == 5).await;
+            // Frames are missing before these.
+            peer.send(&message(1, batch(1, 12), &[0; 40]));
+            until(|| rig.collected("missing_frames_total", Class::Arp), |frames| *frames == 7).await;
+            until(|| rig.collected("frames_total", Class::Arp), |frames| *frames == 1).await;
+            collector.stop().await;
+        });
+    });
+}
+
+#[test]
+fn a_sender_that_sends_more_than_it_was_granted_is_refused() {
+    on_device("bluefield-3", "hostile::a_sender_that_sends_more_than_it_was_granted_is_refused", |_| {
+        play(async {
+            let rig = Rig::new();
+            // Stands still at the first batch, so that nothing is granted any more.
+            let (pipe, _written, goes_on) = pipe(100);
+            let collector = rig.collect_into_pipe(pipe).await;
+            let peer = Peer::connect(&rig).await;
+            assert_eq!(peer.hello(1).await.classes[0].messages, 4);
+            (0..5).for_each(|sequence| peer.send(&message(1, batch(1, sequence), &[0; 40])));
+            peer.is_refused().await;
+            let peer = Peer::connect(&rig).await;
+            drop(goes_on);
+            // What was granted was taken.
+            assert_eq!(peer.hello(1).await.classes[0].acknowledged, 4);
+            collector.stop().await;
+        });
+    });
+}
+
+#[test]
+fn peers_that_do_not_come_to_terms_are_refused_with_the_reason_before_they_have_a_queue_pair() {
+    let name = "hostile::peers_that_do_not_come_to_terms_are_refused_with_the_reason_before_they_have_a_queue_pair";
+    on_device("bluefield-3", name, |_| {
+        play(async {
+            let rig = Rig::new();
+            let collector = rig.collect().await;
+            let mut stream = TcpStream::connect(rig.address()).await.unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").await.unwrap();
+            stream.read_to_end(&mut Vec::new()).await.unwrap_or_default();
+            let local = Local::open("mlx5_0", CAPACITY).unwrap();
+            let terms = Terms { classes: 5, ..settings().terms };
+            let mut dialer = Dialer { address: rig.address().to_owned(), settings: Settings { terms, ..settings() } };
+            let refused = dialer.next(&local).await.unwrap_err().to_string();
+            assert!(refused.contains("5 classes are not as many as here"), "{refused}");
+            Peer::connect(&rig).await.hello(3).await;
+            collector.stop().await;
+        });
+    });
+}
+
+const CAPACITY: Capacity = Capacity { sends: 4, send_segments: 1, receives: 4, receive_bytes: 512 };

@@ -9,4 +9,6 @@ mod rig;
 mod delivery;
 mod hostile;
 mod pressure;
+mod program;
 mod restarts;
+mod sluiced;

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sluice_control::mirror::Class;
+use sluice_mirror::collector::{Files, Outputs};
 use sluice_mirror::source::Batching;
 use sluice_tests::mlx5::with_options;
 use tokio::time::sleep;
 
 use crate::agent::Agent;
 use crate::captures::{files, frames, tshark};
-use crate::rig::{Rig, folder, frame, number, play, speak, until};
+use crate::rig::{CONFIG, Rig, folder, frame, number, play, speak, until};
 
 /// What a device says of messages that a queue pair was killed under.
 const KILLED: [&str; 1] = ["did not answer"];
@@ -68,6 +69,43 @@ fn of_100_000_frames_each_is_written_once_or_counted_while_the_collector_is_kill
             let files = files(folder(&rig));
             assert_eq!(files.len(), 6);
             files.iter().for_each(|file| drop(tshark(file, &["frame.number"])));
+        });
+    });
+}
+
+#[test]
+fn frames_for_which_there_is_no_file_are_counted_until_there_is_one_again() {
+    let name = "restarts::frames_for_which_there_is_no_file_are_counted_until_there_is_one_again";
+    with_options("bluefield-3", &[], &KILLED, name, |_| {
+        play(async {
+            let rig = Rig::new();
+            let agent = Agent::new(&rig.socket());
+            let place = folder(&rig).join("captures");
+            std::fs::create_dir(&place).unwrap();
+            // Each batch has a file of its own.
+            let files_of = Files { path: place.join("a.pcapng"), size: Some(1), age: None, keep: None };
+            let outputs = Outputs { files: Some(files_of), ..Outputs::default() };
+            let collector = rig.collect_into(outputs, &CONFIG).await;
+            let sender = rig.send(Batching { age: Duration::ZERO, ..Batching::default() });
+            let say = |from: u64, to: u64| {
+                move |agent: &mut Agent| (from..to).for_each(|number| agent.copy(&frame(Class::Lldp, number, 64)))
+            };
+            let agent = speak(agent, Agent::greet).await;
+            let agent = speak(agent, say(0, 10)).await;
+            rig.acknowledged(Class::Lldp, 10).await;
+            let before = frames(&place).len() as u64;
+            std::fs::remove_dir_all(&place).unwrap();
+            let agent = speak(agent, say(10, 20)).await;
+            rig.acknowledged(Class::Lldp, 20).await;
+            std::fs::create_dir(&place).unwrap();
+            sleep(Duration::from_millis(1200)).await;
+            let _agent = speak(agent, say(20, 30)).await;
+            rig.acknowledged(Class::Lldp, 30).await;
+            collector.stop().await;
+            sender.stop().await;
+            let failed = rig.collected("dropped_frames_total", Class::Lldp);
+            assert_eq!((before, failed), (10, 10));
+            assert_eq!(frames(&place).len(), 10);
         });
     });
 }

@@ -116,9 +116,13 @@ impl Rig {
     }
 
     pub(crate) fn send(&self, batching: Batching) -> Sending {
+        self.send_from(&self.socket(), batching)
+    }
+
+    pub(crate) fn send_from(&self, socket: &Path, batching: Batching) -> Sending {
         let metrics = SenderMetrics::new(&self.sent).unwrap();
         let local = Local::open("mlx5_0", sender::capacity(64)).unwrap();
-        let source = AgentSource::new(&self.socket(), local.domain(), batching).unwrap();
+        let source = AgentSource::new(socket, local.domain(), batching).unwrap();
         let config = SenderConfig {
             name: "leaf-1".to_owned(),
             id: 0x5eed,

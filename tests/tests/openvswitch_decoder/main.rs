@@ -9,6 +9,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 mod actions;
+mod feed;
 mod key;
 
 use std::collections::{BTreeMap, BTreeSet};

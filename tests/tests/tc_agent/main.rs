@@ -13,6 +13,7 @@ mod disturbances;
 mod kill;
 mod life;
 mod mirroring;
+mod observe;
 mod ownership;
 mod refusals;
 mod simulated;
@@ -46,6 +47,9 @@ const STORIES: &[Story] = &[
         life::an_agent_that_cleans_up_leaves_nothing_of_its_own();
     }),
     ("there_is_one_agent_in_a_namespace", |_| life::there_is_one_agent_in_a_namespace()),
+    ("flows_in_tc_and_in_the_kernel_are_both_read_and_neither_twice", |_| {
+        observe::flows_in_tc_and_in_the_kernel_are_both_read_and_neither_twice();
+    }),
     ("rules_that_somebody_changes_are_found_and_mended", |_| {
         accidents::rules_that_somebody_changes_are_found_and_mended();
     }),

@@ -50,11 +50,7 @@ pub(crate) struct Present {
 impl PortTable {
     /// No ports.
     pub(crate) fn new(meters: Arc<Meters>, policy: OffloadPolicy, tunnel_flags: TunnelFlags) -> Self {
-        let room = match policy {
-            OffloadPolicy::SkipHardware => Room::Made,
-            OffloadPolicy::Any | OffloadPolicy::SkipSoftware => Room::Found,
-        };
-        Self { meters: Some(meters), room, tunnel_flags, ..Self::default() }
+        Self { meters: Some(meters), room: Room::under(policy), tunnel_flags, ..Self::default() }
     }
 
     /// This table with a port added or replaced.

@@ -1,0 +1,189 @@
+//! The kernel's datapaths, by generic netlink. Reading them needs no privileges (`GENL_UNS_ADMIN_PERM` is on what changes them only).
+
+use std::io;
+use std::time::Duration;
+
+use netlink_sys::Socket as Netlink;
+use netlink_sys::protocols::NETLINK_GENERIC;
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::time::{ClockId, clock_gettime};
+use sluice_netdev::netlink::attribute::{Attributes, Malformed, TooLong};
+use sluice_netdev::netlink::message::{Answer, Header, Message, Messages, flag, write};
+
+use crate::wire::{Datapath, FlowMessage, Vport};
+
+/// As large as the datagrams of a dump.
+const RECEIVE_BUFFER: usize = 1 << 16;
+/// How long the kernel may take for a datagram.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why the kernel's datapaths could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The module is not loaded. Reading does not load it.
+    #[error("the kernel's openvswitch module is not loaded")]
+    NoModule,
+    /// The socket failed, or the kernel refused the request.
+    #[error("generic netlink: {0}")]
+    Io(#[from] io::Error),
+    /// The kernel sent a message that makes no sense.
+    #[error("generic netlink: {0}")]
+    Malformed(#[from] Malformed),
+    /// A request does not fit into a message.
+    #[error("generic netlink: {0}")]
+    TooLong(#[from] TooLong),
+    /// No answer came in time.
+    #[error("generic netlink: the kernel does not answer")]
+    Silent,
+}
+
+/// A socket to the Open vSwitch module, in the network namespace that it was opened in.
+pub struct Kernel {
+    netlink: Netlink,
+    received: Box<[u8]>,
+    sequence: u32,
+    families: Families,
+}
+
+/// The numbers of the families, which the kernel chooses.
+#[derive(Clone, Copy)]
+struct Families {
+    datapath: u16,
+    vport: u16,
+    flow: u16,
+}
+
+/// `OVS_DP_CMD_GET`, `OVS_VPORT_CMD_GET` and `OVS_FLOW_CMD_GET`.
+const GET: u8 = 3;
+const DATAPATH_VERSION: u8 = 2;
+const VERSION: u8 = 1;
+
+impl Kernel {
+    /// Opens the socket. Fails if the module is not loaded.
+    pub fn open() -> Result<Self, KernelError> {
+        let mut netlink = Netlink::new(NETLINK_GENERIC)?;
+        netlink.bind_auto()?;
+        netlink.set_cap_ack(true)?;
+        set_socket_timeout(&netlink, Timeout::Recv, Some(PATIENCE)).map_err(io::Error::from)?;
+        let families = Families { datapath: 0, vport: 0, flow: 0 };
+        let mut kernel = Self { netlink, received: vec![0; RECEIVE_BUFFER].into(), sequence: 0, families };
+        kernel.families = kernel.find_families()?;
+        Ok(kernel)
+    }
+
+    /// Returns the datapaths.
+    pub fn datapaths(&mut self) -> Result<Vec<Datapath>, KernelError> {
+        let mut datapaths = Vec::new();
+        self.dump(self.families.datapath, (GET, DATAPATH_VERSION), &0u32.to_ne_bytes(), &mut |payload| {
+            datapaths.push(Datapath::read(payload)?);
+            Ok(())
+        })?;
+        Ok(datapaths)
+    }
+
+    /// Returns the ports of a datapath.
+    pub fn vports(&mut self, datapath: u32) -> Result<Vec<Vport>, KernelError> {
+        let mut vports = Vec::new();
+        self.dump(self.families.vport, (GET, VERSION), &datapath.to_ne_bytes(), &mut |payload| {
+            vports.push(Vport::read(payload)?);
+            Ok(())
+        })?;
+        Ok(vports)
+    }
+
+    /// Passes the flows of a datapath on as they come, those that make no sense with the reason. A flow that changes meanwhile may be
+    /// passed on twice or not at all.
+    pub fn flows(
+        &mut self,
+        datapath: u32,
+        see: &mut dyn FnMut(Result<FlowMessage, Malformed>),
+    ) -> Result<(), KernelError> {
+        let now = clock_gettime(ClockId::Monotonic);
+        let now = Duration::new(now.tv_sec.try_into().unwrap_or_default(), now.tv_nsec.try_into().unwrap_or_default());
+        self.dump(self.families.flow, (GET, VERSION), &datapath.to_ne_bytes(), &mut |payload| {
+            see(FlowMessage::read(payload, now));
+            Ok(())
+        })
+    }
+
+    /// Finds the families in a dump of all: the kernel loads a module that is asked for by the name of its family.
+    fn find_families(&mut self) -> Result<Families, KernelError> {
+        const CONTROLLER: u16 = 0x10;
+        const GET_FAMILY: u8 = 3;
+        const PLACE: &str = "family";
+        let names = ["ovs_datapath", "ovs_vport", "ovs_flow"];
+        let mut found = [None; 3];
+        self.dump(CONTROLLER, (GET_FAMILY, 1), &[], &mut |payload| {
+            let (mut name, mut number) = (None, None);
+            for attribute in Attributes::new(payload.get(4..).unwrap_or_default(), PLACE) {
+                let attribute = attribute?;
+                match attribute.kind {
+                    1 => number = Some(attribute.u16()?),
+                    2 => name = Some(attribute.text()?),
+                    _ => {}
+                }
+            }
+            if let Some(index) = name.and_then(|name| names.iter().position(|wanted| *wanted == name)) {
+                found[index] = number;
+            }
+            Ok(())
+        })?;
+        match found {
+            [Some(datapath), Some(vport), Some(flow)] => Ok(Families { datapath, vport, flow }),
+            _ => Err(KernelError::NoModule),
+        }
+    }
+
+    /// Asks a family for all that it has, and passes on what is behind the header of each message.
+    fn dump(
+        &mut self,
+        family: u16,
+        (command, version): (u8, u8),
+        header: &[u8],
+        see: &mut dyn FnMut(&[u8]) -> Result<(), Malformed>,
+    ) -> Result<(), KernelError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let wanted = self.sequence;
+        let mut request = Vec::new();
+        let flags = flag::REQUEST | flag::DUMP;
+        write(&mut request, Header { kind: family, flags, sequence: wanted, port: 0 }, |writer| {
+            writer.raw(&[command, version, 0, 0]);
+            writer.raw(header);
+        })?;
+        send(&self.netlink, &request, SendFlags::empty()).map_err(io::Error::from)?;
+        loop {
+            let length = self.receive()?;
+            for message in Messages::new(&self.received[..length]) {
+                let message: Message<'_> = message?;
+                if message.header.sequence != wanted {
+                    continue;
+                }
+                match message.answer()? {
+                    Answer::Content(content) => see(content.payload)?,
+                    Answer::Done(0) => return Ok(()),
+                    Answer::Done(errno) => return Err(io::Error::from_raw_os_error(errno).into()),
+                    Answer::Acknowledgement(told) if told.errno != 0 => {
+                        return Err(io::Error::from_raw_os_error(told.errno).into());
+                    }
+                    Answer::Acknowledgement(_) | Answer::Overrun | Answer::Noop => {}
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Result<usize, KernelError> {
+        loop {
+            match recv(&self.netlink, &mut self.received[..], RecvFlags::TRUNC) {
+                Ok((kept, length)) if length > kept => {
+                    return Err(Malformed::Truncated { place: "datagram of a dump" }.into());
+                }
+                Ok((kept, _)) => return Ok(kept),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(KernelError::Silent),
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+        }
+    }
+}

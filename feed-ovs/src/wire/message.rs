@@ -1,0 +1,139 @@
+//! What the families `ovs_datapath`, `ovs_vport` and `ovs_flow` tell of.
+
+use std::time::Duration;
+
+use sluice_flow::action::ActionList;
+use sluice_flow::key::Match;
+use sluice_flow::text::Statistics;
+use sluice_flow::ufid::Ufid;
+use sluice_netdev::netlink::attribute::{Attribute, Attributes, Fields, Malformed};
+
+use super::actions::read_actions;
+use super::key::read_match;
+
+/// `OVS_VPORT_TYPE_INTERNAL`: a device of the host itself.
+pub const VPORT_INTERNAL: u32 = 2;
+
+/// What a message begins with: `struct genlmsghdr`, of which nothing is needed here, and `struct ovs_header`.
+fn after_headers<'a>(payload: &'a [u8], place: &'static str) -> Result<(u32, &'a [u8]), Malformed> {
+    let mut fields = Fields::new(payload, place);
+    let _: [u8; 4] = fields.bytes()?;
+    let datapath = fields.u32()?;
+    Ok((datapath, payload.get(8..).unwrap_or_default()))
+}
+
+/// A datapath.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datapath {
+    /// The interface index of its local port, by which messages name it.
+    pub index: u32,
+    /// Its name, such as `ovs-system`.
+    pub name: String,
+}
+
+impl Datapath {
+    /// Reads a message of `ovs_datapath`, behind the header of netlink.
+    pub fn read(payload: &[u8]) -> Result<Self, Malformed> {
+        const PLACE: &str = "message of ovs_datapath";
+        const NAME: u16 = 1;
+        let (index, attributes) = after_headers(payload, PLACE)?;
+        for attribute in Attributes::new(attributes, PLACE) {
+            let attribute = attribute?;
+            if attribute.kind == NAME {
+                return Ok(Self { index, name: attribute.text()?.to_owned() });
+            }
+        }
+        Err(Malformed::Missing { place: PLACE, kind: NAME })
+    }
+}
+
+/// A port of a datapath.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vport {
+    /// The datapath that it is of.
+    pub datapath: u32,
+    /// Its number there.
+    pub number: u32,
+    /// Its name, that of its network device.
+    pub name: String,
+    /// `enum ovs_vport_type`. Current releases of OVS make their tunnels devices of the kernel, which are of the type of any device.
+    pub kind: u32,
+}
+
+impl Vport {
+    /// Reads a message of `ovs_vport`, behind the header of netlink.
+    pub fn read(payload: &[u8]) -> Result<Self, Malformed> {
+        const PLACE: &str = "message of ovs_vport";
+        let (datapath, attributes) = after_headers(payload, PLACE)?;
+        let (mut number, mut kind, mut name) = (None, None, None);
+        for attribute in Attributes::new(attributes, PLACE) {
+            let attribute = attribute?;
+            match attribute.kind {
+                1 => number = Some(attribute.u32()?),
+                2 => kind = Some(attribute.u32()?),
+                3 => name = Some(attribute.text()?.to_owned()),
+                // Counters, options, who hears of misses: not needed.
+                _ => {}
+            }
+        }
+        let missing = |kind| Malformed::Missing { place: PLACE, kind };
+        Ok(Self {
+            datapath,
+            number: number.ok_or_else(|| missing(1))?,
+            kind: kind.ok_or_else(|| missing(2))?,
+            name: name.ok_or_else(|| missing(3))?,
+        })
+    }
+}
+
+/// A flow, as an answer to a request or a notification tells of it. Deletions tell of the UFID and the counters only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowMessage {
+    /// The datapath that it is of.
+    pub datapath: u32,
+    /// Its name; probes of ovs-vswitchd have none.
+    pub ufid: Option<Ufid>,
+    /// What it matches.
+    pub matching: Option<Match>,
+    /// What it does.
+    pub actions: Option<ActionList>,
+    /// Packets and bytes that it has taken, and all TCP flags that it has seen.
+    pub statistics: Statistics,
+}
+
+impl FlowMessage {
+    /// Reads a message of `ovs_flow`, behind the header of netlink. `now` is the time of `CLOCK_MONOTONIC`.
+    pub fn read(payload: &[u8], now: Duration) -> Result<Self, Malformed> {
+        const PLACE: &str = "message of ovs_flow";
+        let (datapath, attributes) = after_headers(payload, PLACE)?;
+        let mut read = Self { datapath, ufid: None, matching: None, actions: None, statistics: Statistics::default() };
+        let (mut key, mut mask) = (None, None);
+        for attribute in Attributes::new(attributes, PLACE) {
+            let attribute = attribute?;
+            match attribute.kind {
+                1 => key = Some(attribute.payload),
+                2 => read.actions = Some(read_actions(attribute.payload)?),
+                3 => {
+                    let mut counters = Fields::new(attribute.payload, PLACE);
+                    (read.statistics.packets, read.statistics.bytes) = (counters.u64()?, counters.u64()?);
+                }
+                4 => read.statistics.tcp_flags = attribute.u8()?.into(),
+                5 => read.statistics.used = Some(now.saturating_sub(Duration::from_millis(attribute.u64()?))),
+                7 => mask = Some(attribute.payload),
+                9 => read.ufid = Some(read_ufid(&attribute)?),
+                // Padding, and what requests have.
+                6 | 8 | 10 | 11 => {}
+                _ => return Err(attribute.unknown()),
+            }
+        }
+        read.matching = key.map(|key| read_match(key, mask)).transpose()?;
+        Ok(read)
+    }
+}
+
+/// Four words in the order of the machine, the highest first.
+fn read_ufid(attribute: &Attribute<'_>) -> Result<Ufid, Malformed> {
+    let bytes: [u8; 16] = attribute.bytes()?;
+    let (words, _) = bytes.as_chunks::<4>();
+    Ok(Ufid(words.iter().fold(0, |ufid, word| ufid << 32 | u128::from(u32::from_ne_bytes(*word)))))
+}
