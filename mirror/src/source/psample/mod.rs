@@ -14,6 +14,7 @@ use std::io;
 
 use netlink_sys::{AsyncSocketExt as _, TokioSocket};
 use sluice_control::mirror::{Class, Plan};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use self::message::{Sample, samples};
@@ -28,6 +29,7 @@ pub struct SampleSource {
     groups: HashMap<u32, Group>,
     ports: Vec<Port>,
     revision: u64,
+    plan: Option<watch::Receiver<Option<Plan>>>,
     batcher: Batcher,
     message: Vec<u8>,
 }
@@ -60,7 +62,23 @@ impl SampleSource {
         let batcher = Batcher::new(domain, &classes, batching)?;
         let socket = family::subscribe(RECEIVE_BUFFER).map_err(failed)?;
         let groups = groups.iter().map(|(number, class)| (*number, Group { class: *class, next: None })).collect();
-        Ok(Self { socket, groups, ports: Vec::new(), revision: 0, batcher, message: Vec::with_capacity(LONGEST) })
+        Ok(Self {
+            socket,
+            groups,
+            ports: Vec::new(),
+            revision: 0,
+            plan: None,
+            batcher,
+            message: Vec::with_capacity(LONGEST),
+        })
+    }
+
+    /// Has it follow the agent's plan while that changes.
+    #[must_use]
+    pub fn following(mut self, mut plan: watch::Receiver<Option<Plan>>) -> Self {
+        plan.mark_changed();
+        self.plan = Some(plan);
+        self
     }
 
     /// Takes the ports of the datapath from a plan: a sample names the network device that its frame came in at, which has the name of its
@@ -92,6 +110,7 @@ impl SampleSource {
             let failed = |source| SourceError::Io { origin: "the kernel's samples (psample)".to_owned(), source };
             tokio::select! {
                 () = came_of_age => {}
+                plan = changed(&mut self.plan) => self.follow(&plan),
                 received = receive(&self.socket, &mut self.message) => {
                     match received {
                         // Samples found no room in the socket; their numbers are missing.
@@ -106,6 +125,21 @@ impl SampleSource {
             }
         }
     }
+}
+
+/// Waits for another plan.
+async fn changed(following: &mut Option<watch::Receiver<Option<Plan>>>) -> Plan {
+    while let Some(plan) = following {
+        if plan.changed().await.is_err() {
+            break;
+        }
+        let known = plan.borrow_and_update().clone();
+        if let Some(plan) = known {
+            return plan;
+        }
+    }
+    // The agent's socket has ended with the sender, or there is none.
+    std::future::pending().await
 }
 
 async fn receive(socket: &TokioSocket, message: &mut Vec<u8>) -> io::Result<()> {
@@ -144,6 +178,10 @@ impl Source for SampleSource {
 
     fn give_back(&mut self, class: Class, buffer: Buffer) {
         self.batcher.give_back(class, buffer);
+    }
+
+    fn set_waiting(&mut self, class: Class, is_waiting: bool) {
+        self.batcher.set_waiting(class, is_waiting);
     }
 
     fn drops(&self, class: Class) -> Drops {
