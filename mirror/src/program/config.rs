@@ -75,6 +75,8 @@ pub(super) struct Send {
     pub(super) rings: bool,
     pub(super) ring_block: u32,
     pub(super) ring_blocks: u32,
+    /// Groups of the kernel's samples that are read.
+    pub(super) sample_groups: Vec<u32>,
 }
 
 impl Default for Send {
@@ -90,6 +92,7 @@ impl Default for Send {
             rings: true,
             ring_block: 64 << 10,
             ring_blocks: 64,
+            sample_groups: Vec::new(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use prometheus::Registry;
+use sluice_control::mirror::Class;
 
 use super::config::{self, ConfigFile, Metrics};
 use super::serve::{Pages, device, told_to_stop};
@@ -13,6 +14,7 @@ use super::{Common, End, Error, play};
 use crate::connection::Local;
 use crate::sender::{Sender, SenderConfig, SenderMetrics, capacity};
 use crate::source::own::OwnTraffic;
+use crate::source::psample::SampleSource;
 use crate::source::ring::RingSource;
 use crate::source::{AgentSource, PlannedRings, Source};
 
@@ -65,6 +67,11 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
             let rings = RingSource::new(local.domain(), file.ring());
             let own = if options.force { None } else { Some(OwnTraffic::of(local.context())?) };
             sources.push(Box::new(PlannedRings::new(rings, agent.plan(), own)));
+        }
+        if !file.sample_groups.is_empty() {
+            let groups: Vec<_> = file.sample_groups.iter().map(|group| (*group, Class::Flow)).collect();
+            let samples = SampleSource::open(local.domain(), &groups, file.batching())?;
+            sources.push(Box::new(samples.following(agent.plan())));
         }
         sources.push(Box::new(agent));
         let config = SenderConfig {

@@ -8,6 +8,7 @@ mod agent;
 mod batcher;
 pub mod own;
 mod planned;
+pub mod psample;
 pub mod ring;
 
 pub use self::agent::AgentSource;

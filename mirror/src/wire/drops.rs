@@ -41,6 +41,8 @@ causes! {
     ConnectionLost "connection-lost",
     /// The sender was stopped before the collector had acknowledged the frame.
     Stopped "stopped",
+    /// The kernel's samples found no room in the socket of the sender.
+    SampleFull "sample-full",
     /// The batch of the frame is malformed inside. Only collectors count this.
     Malformed "malformed",
     /// The collector could not write the frame to its file or pipe. Only collectors count this.

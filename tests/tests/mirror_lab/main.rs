@@ -13,6 +13,7 @@ mod messages;
 #[path = "../verbs/rig.rs"]
 mod rig;
 mod rings;
+mod samples;
 mod wires;
 
 use std::panic::catch_unwind;
@@ -54,7 +55,7 @@ fn inside() -> ExitCode {
     let is_wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
     println!("kernel {}", std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim());
     lab::prepare();
-    let stories = [messages::STORIES, connecting::STORIES, leaving::STORIES, rings::STORIES];
+    let stories = [messages::STORIES, connecting::STORIES, leaving::STORIES, rings::STORIES, samples::STORIES];
     let (mut passed, mut failed) = (0, vec![]);
     // One after the other, for they share the device.
     for (name, story) in stories.into_iter().flatten().filter(|(name, _)| is_wanted(name)) {
