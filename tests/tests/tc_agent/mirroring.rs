@@ -30,7 +30,10 @@ impl Capture {
         socket.attach_filter(&program).expect("the kernel takes the program");
         socket.set_recv_buffer_size(4 << 20).unwrap();
         socket.set_nonblocking(true).unwrap();
-        Self(socket)
+        let capture = Self(socket);
+        // Until it had its filter, it took the frames of every device.
+        capture.frames();
+        capture
     }
 
     fn frames(&self) -> Vec<Vec<u8>> {
