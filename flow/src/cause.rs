@@ -77,6 +77,7 @@ impl Refusal {
         match self {
             Self::Action { .. }
             | Self::Combination { .. }
+            | Self::Continuation { .. }
             | Self::Field { .. }
             | Self::Limit { .. }
             | Self::Unsupported { .. } => None,

@@ -11,6 +11,7 @@ use crate::action::{ActionList, jumps, names_port};
 use crate::chain::ChainId;
 use crate::field::Field;
 use crate::key::{Mask, MaskedKey};
+use crate::origin::Origin;
 use crate::port::PortNumber;
 use crate::priority::Priority;
 use crate::ufid::{Identity, Seed, Ufid};
@@ -39,6 +40,8 @@ pub struct Terms {
     pub priority: Priority,
     /// When it goes by itself.
     pub expiry: Expiry,
+    /// Who wants it.
+    pub origin: Origin,
     /// Whether the UFID was given, and is not the one that the identity yields.
     has_given_ufid: bool,
 }
@@ -91,6 +94,12 @@ impl Flow {
     #[must_use]
     pub fn with_actions(&self, actions: ActionList) -> Self {
         self.with(|head| head.terms = Arc::new(Terms { actions, ..Terms::clone(self) }))
+    }
+
+    /// The same flow, wanted by somebody else.
+    #[must_use]
+    pub fn with_origin(&self, origin: Origin) -> Self {
+        self.with(|head| head.terms = Arc::new(Terms { origin, ..Terms::clone(self) }))
     }
 
     /// The same flow under the name of another one, which has the same match.
@@ -184,7 +193,7 @@ impl Terms {
         actions: ActionList,
         (priority, expiry, has_given_ufid): (Priority, Expiry, bool),
     ) -> Self {
-        Self { mask, actions, priority, expiry, has_given_ufid }
+        Self { mask, actions, priority, expiry, origin: Origin::default(), has_given_ufid }
     }
 
     /// Whether these are the terms of the very mask and list of actions, and of all the rest.

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use crate::action::ActionKind;
 use crate::backend::Facet;
 use crate::cause::Cause;
+use crate::chain::ChainId;
 use crate::field::Field;
 use crate::port::{PortName, PortNumber};
 
@@ -34,6 +35,13 @@ pub enum Refusal {
     Combination {
         /// What does not go together.
         reason: Cow<'static, str>,
+    },
+    /// Packets would go on in a chain whose flows come one by one, from a [source](crate::source::Source), and one that misses there could
+    /// not go on in the source's own datapath where it stands.
+    #[error("continuation: a packet that misses in chain {:#x} cannot go on there in the datapath that the flow comes from", chain.0)]
+    Continuation {
+        /// The chain that the flow is in or sends packets to.
+        chain: ChainId,
     },
     /// The device itself failed or is not there.
     #[error("device: {reason}")]
@@ -107,7 +115,7 @@ impl Refusal {
 
     /// All labels, for metrics that show a reason even before it occurred.
     pub const LABELS: &[&str] =
-        &["action", "busy", "combination", "device", "field", "kernel", "limit", "port", "unsupported"];
+        &["action", "busy", "combination", "continuation", "device", "field", "kernel", "limit", "port", "unsupported"];
 
     /// The word under which the refusal is counted.
     pub fn label(&self) -> &'static str {
@@ -115,6 +123,7 @@ impl Refusal {
             Self::Action { .. } => "action",
             Self::Busy { .. } => "busy",
             Self::Combination { .. } => "combination",
+            Self::Continuation { .. } => "continuation",
             Self::Device { .. } => "device",
             Self::Field { .. } => "field",
             Self::Kernel { .. } => "kernel",

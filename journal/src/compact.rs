@@ -303,7 +303,7 @@ impl Keeper {
         let mut records = 0;
         let mut result = Ok(());
         table.visit(&mut |view| {
-            if view.state != FlowState::Deleting {
+            if view.state != FlowState::Deleting && view.flow.origin.is_logged() {
                 let (now, wall) = self.journal.now();
                 let accepted = wall.before(now.since(view.accepted));
                 // One that cannot be written was told of when it was accepted.

@@ -99,7 +99,7 @@ impl ObjectsFile {
 fn write(objects: &Objects) -> String {
     let mut lines = Vec::new();
     for_each_kind!(Kind => {
-        let is_kept = |entry: &&Entry<Kind>| entry.origin == Origin::RunTime || Kind::KEY == Port::KEY;
+        let is_kept = |entry: &&Entry<Kind>| entry.origin != Origin::File || Kind::KEY == Port::KEY;
         lines.extend(objects.of::<Kind>().iter().filter(is_kept).map(line));
     });
     let mut text = format!("{HEADER}{}\n", lines.len());
@@ -111,8 +111,8 @@ fn write(objects: &Objects) -> String {
 }
 
 fn line<T: ObjectKind>(Entry { object, origin }: &Entry<T>) -> String {
-    let origin = if *origin == Origin::File { "file" } else { "run-time" };
-    format!("{origin} {} {}", T::KEY, object.write())
+    let word = Origin::NAMES.iter().find(|(known, _)| known == origin).map_or("", |(_, word)| word);
+    format!("{word} {} {}", T::KEY, object.write())
 }
 
 fn read(text: &str) -> Saved {
@@ -141,11 +141,8 @@ fn read_line(line: &str, objects: &mut Objects, ports: &mut PortMap) -> Option<(
         return None;
     }
     let mut words = line.split(' ');
-    let origin = match words.next()? {
-        "file" => Origin::File,
-        "run-time" => Origin::RunTime,
-        _ => return None,
-    };
+    let word = words.next()?;
+    let (origin, _) = *Origin::NAMES.iter().find(|(_, known)| *known == word)?;
     let key = words.next()?;
     let words: Vec<_> = words.map(str::to_owned).collect();
     for_each_kind!(Kind => {

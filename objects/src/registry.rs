@@ -87,6 +87,14 @@ pub enum Origin {
     File,
     /// A command.
     RunTime,
+    /// A source of flows, which takes it away again.
+    Source,
+}
+
+impl Origin {
+    /// All of them, with the words that stand for them in the state folder.
+    pub(super) const NAMES: [(Self, &str); 3] =
+        [(Self::File, "file"), (Self::RunTime, "run-time"), (Self::Source, "source")];
 }
 
 /// An object with its origin.

@@ -164,12 +164,14 @@ impl Plan {
             };
             match (object.conflict(known), origin) {
                 _ if known == object => {
-                    if *origin == Origin::RunTime {
+                    if *origin != Origin::File {
                         self.put.push(Box::new(Step::<T>::Claim(object.id())));
                     }
                 }
-                (Some(conflict), Origin::RunTime) => {
-                    let reason = format!("{conflict}, which was added at run time: delete that first");
+                (Some(conflict), Origin::RunTime | Origin::Source) => {
+                    let whose =
+                        if *origin == Origin::Source { "a source of flows has" } else { "was added at run time" };
+                    let reason = format!("{conflict}, which {whose}: delete that first");
                     return Err(ObjectError { object: object.id().into(), reason });
                 }
                 (Some(_), Origin::File) => {

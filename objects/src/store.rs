@@ -86,12 +86,17 @@ impl ObjectStore {
 
     /// Makes an object at run time, or changes it in place.
     pub fn put<T: ObjectKind>(&self, object: T) -> Result<(), ChangeError> {
+        self.put_by(object, Origin::RunTime)
+    }
+
+    /// The same by whom that has.
+    pub fn put_by<T: ObjectKind>(&self, object: T, origin: Origin) -> Result<(), ChangeError> {
         let _one_at_a_time = self.changing.lock();
         let before = self.in_force();
         if let Some(reason) = before.of::<T>().objects().find_map(|known| object.conflict(known)) {
             return Err(ObjectError { object: object.id().into(), reason }.into());
         }
-        self.make(&before, &Steps::one(Step::Put(object, Origin::RunTime)), Absence::Refused)
+        self.make(&before, &Steps::one(Step::Put(object, origin)), Absence::Refused)
     }
 
     /// Removes an object. The flows that name a port are refused until it is back.
@@ -177,9 +182,9 @@ impl ObjectStore {
 
 /// Makes the objects of a kind again that were made at run time in the last run. Where the configuration file says otherwise, it wins.
 fn restore<T: ObjectKind>(backend: &dyn Backend, mut objects: Objects, saved: &Objects) -> Objects {
-    let at_run_time = || saved.of::<T>().iter().filter(|entry| entry.origin == Origin::RunTime);
+    let at_run_time = || saved.of::<T>().iter().filter(|entry| entry.origin != Origin::File);
     let of_others = at_run_time().filter(|entry| !entry.object.refers_to_its_kind());
-    for Entry { object, .. } in of_others.chain(at_run_time().filter(|entry| entry.object.refers_to_its_kind())) {
+    for Entry { object, origin } in of_others.chain(at_run_time().filter(|entry| entry.object.refers_to_its_kind())) {
         let id = object.id().into();
         match objects.of::<T>().get(&object.id()) {
             Some(known) if known.object == *object => {}
@@ -187,7 +192,7 @@ fn restore<T: ObjectKind>(backend: &dyn Backend, mut objects: Objects, saved: &O
                 tracing::warn!("{id} is as the configuration file says, and no longer as it was set at run time");
             }
             None => {
-                let step = Steps::one(Step::Put(object.clone(), Origin::RunTime));
+                let step = Steps::one(Step::Put(object.clone(), *origin));
                 match make(backend, &objects, &step, Absence::Tolerated) {
                     Ok(after) => objects = after,
                     Err(error) => tracing::error!("{id}, which was set at run time, is not in force any more: {error}"),

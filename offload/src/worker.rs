@@ -217,7 +217,7 @@ impl Worker {
 
     fn begin(&mut self, change: Change, batch: &mut Vec<Change>) {
         if let Operation::Install(flow) | Operation::Modify(_, flow) = &change.operation {
-            if let Some(refusal) = self.alike.refusal(flow) {
+            if let Some(refusal) = continuation(flow).or_else(|| self.alike.refusal(flow)) {
                 return self.finish(&change, Err(refusal), self.clock.now());
             }
             for chain in flow.jumps() {
@@ -326,6 +326,17 @@ impl Worker {
             self.inboxes.hand_over(accepted);
         }
     }
+}
+
+/// The reason why a flow of a reactive source that concerns later chains has no rule: what comes to such a chain has a flow there only once
+/// Open vSwitch has seen such a packet, and the kernel takes a packet that misses there back to the beginning.
+fn continuation(flow: &Flow) -> Option<Refusal> {
+    if !flow.origin.is_reactive() {
+        return None;
+    }
+    let own = Some(flow.chain()).filter(|chain| *chain != ChainId::ROOT);
+    let chain = own.or_else(|| flow.jumps().first().copied())?;
+    Some(Refusal::Continuation { chain })
 }
 
 /// What a worker has done, as of its last batch.

@@ -44,6 +44,7 @@ impl Failure {
                     .with_hint(&format!("There is none {hint}; --priority=N says which is meant."))
             }
             Error::OtherMatch(_) => Self::os(format_args!("{attempt}: {error}"), "Invalid argument"),
+            Error::OtherOrigin(..) => Self::os(format_args!("{attempt}: {error}"), "Operation not permitted"),
             Error::Busy(refusal) | Error::Refused(refusal) => Self::new(format_args!("{attempt}: refused, {refusal}")),
             Error::Unanswered { .. } | Error::NotListed(_) | Error::LeftInDevice { .. } => {
                 Self::new(format_args!("{attempt}: {error}"))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_flow::table::TableError;
-use sluice_flow::{Priority, Refusal, Ufid};
+use sluice_flow::{Origin, Priority, Refusal, Ufid};
 use sluice_journal::NotWritten;
 use sluice_objects::ChangeError;
 
@@ -32,6 +32,9 @@ pub enum Error {
     /// The UFID belongs to a flow with another match or priority, which a modification cannot change.
     #[error("flow ufid:{0} has another match or priority")]
     OtherMatch(Ufid),
+    /// The flow belongs to a source, which alone changes it.
+    #[error("flow ufid:{_0} belongs to {}", .1.owner())]
+    OtherOrigin(Ufid, Origin),
     /// There is too much to do; the same request may succeed later.
     #[error(transparent)]
     Busy(Arc<Refusal>),
@@ -71,6 +74,7 @@ impl From<TableError> for Error {
             TableError::Exists(ufid) => Self::Exists(ufid),
             TableError::NotFound => Self::NotFound,
             TableError::OtherMatch(ufid) => Self::OtherMatch(ufid),
+            TableError::OtherOrigin(ufid, origin) => Self::OtherOrigin(ufid, origin),
             TableError::Refused(refusal @ Refusal::Busy { .. }) => Self::Busy(refusal.into()),
             TableError::Refused(refusal) => Self::Refused(refusal.into()),
         }

@@ -82,7 +82,7 @@ impl FlowTable {
         let Some((id, mut record)) = self.arena.slot(slot) else { return Err(TableError::NotFound) };
         if !is_restored {
             self.events.event(&Event::Accepted(flow.clone()));
-            self.has_begun(id);
+            self.has_begun(id, &flow);
         }
         let class = self.expiries.class(&flow.expiry);
         // Before anybody can end the life, which the cell must hear of.

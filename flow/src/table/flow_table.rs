@@ -110,6 +110,9 @@ impl FlowTable {
             if !life.flow.is_same(&flow) {
                 return Err(TableError::OtherMatch(life.flow.ufid));
             }
+            if life.flow.origin != flow.origin {
+                return Err(TableError::OtherOrigin(life.flow.ufid, life.flow.origin));
+            }
             if !life.unsettled {
                 self.census.admit_change()?;
             }
@@ -121,7 +124,7 @@ impl FlowTable {
             }
             life.unsettled = true;
             self.events.event(&Event::Accepted(flow.clone()));
-            self.has_changed(id);
+            self.has_changed(id, &flow);
             life.flow = flow;
             // It is accepted for the ports that have their numbers now.
             life.withheld = None;
@@ -153,7 +156,7 @@ impl FlowTable {
                 self.chains.depart(id, member);
             }
             self.classify(id, life);
-            life.is_end_unwritten = self.has_changed(id);
+            life.is_end_unwritten = self.has_changed(id, &life.flow);
             match reason {
                 EndReason::Idle | EndReason::Hard => {
                     self.events.event(&Event::Aged { flow: life.flow.clone(), reason });
@@ -341,7 +344,7 @@ impl FlowTable {
         }
         if life.refuse(change.generation, refusal) {
             self.classify(change.flow, life);
-            self.has_changed(change.flow);
+            self.has_changed(change.flow, &life.flow);
         }
     }
 

@@ -9,6 +9,7 @@ use crate::backend::{Change, Placement};
 use crate::counters::Counters;
 use crate::flow::Flow;
 use crate::id::FlowId;
+use crate::origin::Origin;
 use crate::refusal::Refusal;
 use crate::ufid::Ufid;
 
@@ -42,6 +43,9 @@ pub enum TableError {
     /// The UFID belongs to a flow with another match or priority, which a modification cannot change.
     #[error("flow ufid:{0} has another match or priority")]
     OtherMatch(Ufid),
+    /// The flow belongs to somebody else, who alone changes it.
+    #[error("flow ufid:{_0} belongs to {}", .1.owner())]
+    OtherOrigin(Ufid, Origin),
     /// A limit is reached.
     #[error(transparent)]
     Refused(#[from] Refusal),

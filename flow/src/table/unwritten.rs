@@ -22,6 +22,7 @@ use super::queue::{Head, Links, List, Pushed, STUB, node_of};
 use super::record::Record;
 use super::sync::{AtomicU32, AtomicUsize, Ordering, yield_now};
 use crate::event::Wish;
+use crate::flow::Flow;
 use crate::id::FlowId;
 use crate::ufid::Ufid;
 
@@ -150,21 +151,25 @@ impl FlowTable {
         true
     }
 
-    /// Has the log look at a flow; says whether there is one. Called under the flow's lock, after the change.
-    pub(super) fn has_changed(&self, id: FlowId) -> bool {
-        let Some(unwritten) = &self.unwritten else { return false };
+    /// Has the log look at a flow; says whether there is one that keeps it. Called under the flow's lock, after the change.
+    pub(super) fn has_changed(&self, id: FlowId, flow: &Flow) -> bool {
+        let Some(unwritten) = self.log_of(flow) else { return false };
         // It may be there already: what is wanted by its turn is what counts.
         let _ = unwritten.list.push(&LogLinks(&self.arena), id.slot);
         true
     }
 
     /// The same of a flow that is new.
-    pub(super) fn has_begun(&self, id: FlowId) {
-        if let Some(unwritten) = &self.unwritten
+    pub(super) fn has_begun(&self, id: FlowId, flow: &Flow) {
+        if let Some(unwritten) = self.log_of(flow)
             && unwritten.list.push(&LogLinks(&self.arena), id.slot) == Pushed::AlreadyThere
         {
             unwritten.given_up.fetch_add(1, Ordering::Release);
         }
+    }
+
+    fn log_of(&self, flow: &Flow) -> Option<&Unwritten> {
+        self.unwritten.as_deref().filter(|_| flow.origin.is_logged())
     }
 
     /// What becomes of the slot of a life that is over.

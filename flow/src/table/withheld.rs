@@ -95,7 +95,7 @@ impl FlowTable {
             let (flow, refusal) = (life.flow.clone(), withheld.refusal.clone());
             self.events.event(&Event::Refused { flow, refusal });
         }
-        self.has_changed(id);
+        self.has_changed(id, &life.flow);
         if !life.unsettled {
             self.census.force_change();
             life.unsettled = true;

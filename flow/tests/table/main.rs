@@ -18,7 +18,7 @@ use sluice_flow::table::{
 use sluice_flow::ufid::Seed;
 use sluice_flow::{
     Action, ActionList, Cause, EndReason, Event, EventSink, Expiry, Field, Flow, FlowId, FlowState, FlowTable,
-    MaskedKey, Match, PortNumber, Priority, Refusal, Timestamp, Ufid, Wish,
+    MaskedKey, Match, Origin, PortNumber, Priority, Refusal, Timestamp, Ufid, Wish,
 };
 
 const SEED: Seed = Seed([1; 16]);
@@ -438,6 +438,21 @@ fn a_log_has_every_change_to_what_is_wanted_in_order() {
     table.add(flow(None, 1, 4), NOW, None).unwrap();
     assert_eq!(log.write(&table), ["unwanted".to_owned(), wanted(4)]);
     assert!(log.write(&table).is_empty() && log.unwritten.is_empty());
+}
+
+#[test]
+fn a_flow_of_a_source_is_not_logged_and_only_the_source_changes_it() {
+    let (table, mut log) = Log::of(10, 10);
+    let of_source = |output| flow(Some(1), 1, output).with_origin(Origin::OpenVswitch);
+    let accepted = table.add(of_source(2), NOW, None).unwrap();
+    table.add(flow(None, 2, 3), NOW, None).unwrap();
+    assert_eq!(log.write(&table), ["wanted [Output(PortNumber(3))]"]);
+    let typed = table.modify(accepted.flow, flow(Some(1), 1, 4), false, NOW, None).unwrap_err();
+    assert_eq!(typed, TableError::OtherOrigin(Ufid(1), Origin::OpenVswitch));
+    assert_eq!(typed.to_string(), format!("flow ufid:{} belongs to Open vSwitch", Ufid(1)));
+    table.modify(accepted.flow, of_source(4), false, NOW, None).unwrap();
+    table.delete(accepted.flow, EndReason::Deleted, NOW, None).unwrap();
+    assert!(log.write(&table).is_empty());
 }
 
 #[test]

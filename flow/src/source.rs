@@ -1,0 +1,95 @@
+//! What a source of flows must offer, and what it is given: the counterpart of [`crate::backend`] on the side where flows come from.
+//!
+//! A source knows another system whose flows are to be offloaded, and says at each moment what that system wants. It hands that to an
+//! [`Intake`], which the agent is, and takes from it what the device has counted. The other system stays the one that owns its flows:
+//! it ages them, and after a restart of either side the source compares ([`Intake::visit`]) instead of remembering.
+
+use std::time::Duration;
+
+use crate::flow::Flow;
+use crate::origin::Origin;
+use crate::port::{Port, PortNumber};
+use crate::refusal::Refusal;
+use crate::table::FlowState;
+use crate::ufid::{Seed, Ufid};
+
+/// A source of flows. It runs on a thread of its own.
+pub trait Source: Send {
+    /// Whose flows it brings.
+    fn origin(&self) -> Origin;
+
+    /// Brings flows until `stops` says so, and is back soon after that. A system that is not there, or goes away, is waited for: its flows are
+    /// taken out meanwhile.
+    fn run(&mut self, intake: &dyn Intake, stops: &dyn Fn() -> bool);
+}
+
+/// Where a source brings its flows. It sees flows of its own origin only, and touches no others.
+pub trait Intake {
+    /// The seed for flows.
+    fn seed(&self) -> &Seed;
+
+    /// Takes a flow on, or new actions of one. A flow of the source that has this match under another UFID makes room.
+    ///
+    /// # Errors
+    /// Returns the reason if the flow was not taken on. What the device refuses is taken on, and shown with its reason.
+    fn put(&self, flow: Flow) -> Result<(), Refusal>;
+
+    /// Takes the end of a flow on, if there is such a flow.
+    fn delete(&self, ufid: Ufid);
+
+    /// Makes a port of the source usable, if it is not.
+    ///
+    /// # Errors
+    /// Returns the reason if somebody else has a port of this number or name, or the device refuses it.
+    fn attach(&self, port: Port) -> Result<(), String>;
+
+    /// Takes a port away that the source has attached. Flows that name it are refused until it is back.
+    fn detach(&self, port: PortNumber);
+
+    /// The ports that the source has attached.
+    fn ports(&self) -> Vec<Port>;
+
+    /// Shows every flow of the source that is wanted.
+    fn visit(&self, visit: &mut dyn FnMut(Standing));
+
+    /// Takes what is known of the source, for those who look at the agent.
+    fn report(&self, report: SourceReport);
+}
+
+/// How a flow of a source stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The flow.
+    pub ufid: Ufid,
+    /// How far it has come.
+    pub state: FlowState,
+    /// All that the device has counted of it.
+    pub packets: u64,
+    /// The same in bytes.
+    pub bytes: u64,
+    /// Time since the last packet that the device has counted; `None` if it has counted none.
+    pub idle: Option<Duration>,
+    /// All TCP flags that were seen.
+    pub tcp_flags: u16,
+}
+
+/// What a source tells of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceReport {
+    /// What it reads, such as the name of a datapath.
+    pub subject: String,
+    /// Why there are no flows now, if the system cannot be read.
+    pub trouble: Option<String>,
+    /// What the system does not hear of its flows, if it does not hear all.
+    pub caveat: Option<String>,
+    /// Flows that the other system has.
+    pub flows: usize,
+    /// Flows that could not be read or taken on, since the last comparison.
+    pub left_out: usize,
+    /// Messages about flows.
+    pub messages: u64,
+    /// How often messages were lost.
+    pub losses: u64,
+    /// How often all flows were compared.
+    pub comparisons: u64,
+}
