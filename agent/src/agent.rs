@@ -26,6 +26,7 @@ use crate::mirroring::Mirroring;
 use crate::observe::coverage::Coverage;
 use crate::observe::events::Events;
 use crate::observe::recent::Recent;
+use crate::source::Reports;
 use crate::upkeep::audit::Audit;
 use crate::upkeep::device_counters::{DeviceCounters, Published};
 use crate::upkeep::difference::Kind;
@@ -67,6 +68,8 @@ pub struct Agent {
     adopted: OnceLock<Adopted>,
     /// The mirror of control traffic.
     pub mirroring: Mirroring,
+    /// What sources of flows told last of themselves.
+    pub source_reports: Reports,
     /// The last audit and the last reload.
     pub recent: Recent,
     /// Flows of earlier runs on their way back into the device.
@@ -189,6 +192,7 @@ impl Agent {
             counted: Published::default(),
             adopted: OnceLock::new(),
             mirroring,
+            source_reports: Reports::default(),
             recent: Recent::default(),
             reinstatement: Reinstatement::default(),
             others: Mutex::default(),

@@ -46,6 +46,7 @@ use crate::observe::readiness::readiness;
 use crate::observe::status_page::StatusPage;
 use crate::preflight::{preflight, warn_of_others};
 use crate::reload::{Reloader, Reloads, Reply, located};
+use crate::source;
 
 /// What the clock shows at the start: flows of earlier runs were accepted before it. No timeout is longer.
 const CLOCK_START: Timestamp = Timestamp(10 * 366 * 86_400 * 1_000_000_000);
@@ -270,6 +271,7 @@ impl Daemon {
         }
         daemon.serve_mirror(&mut lifecycle, mirror_listener);
         daemon.serve_control(&mut lifecycle, (listener, group), metrics, ask)?;
+        source::run(&daemon.agent, &mut lifecycle)?;
         let capabilities = daemon.agent.backend.capabilities();
         tracing::info!(
             "running on {}; a packet without a flow is {}, in a later chain {}",

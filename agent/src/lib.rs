@@ -54,6 +54,7 @@ pub mod ovs;
 pub mod preflight;
 mod reload;
 pub mod service;
+pub mod source;
 pub mod upkeep;
 
 pub use self::agent::ANSWER_TIME;

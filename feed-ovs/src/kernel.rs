@@ -8,11 +8,11 @@ use netlink_sys::protocols::NETLINK_GENERIC;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustix::time::{ClockId, clock_gettime};
-use sluice_netdev::netlink::attribute::{Attributes, Malformed, TooLong};
+use sluice_netdev::netlink::attribute::{Malformed, TooLong};
 use sluice_netdev::netlink::message::{Answer, Header, Message, Messages, flag, write};
 
-use crate::wire::{Datapath, FlowMessage, Vport};
+use crate::families::{Families, Family, Found};
+use crate::wire::{Datapath, Vport};
 
 /// As large as the datagrams of a dump.
 const RECEIVE_BUFFER: usize = 1 << 16;
@@ -47,14 +47,6 @@ pub struct Kernel {
     families: Families,
 }
 
-/// The numbers of the families, which the kernel chooses.
-#[derive(Clone, Copy)]
-struct Families {
-    datapath: u16,
-    vport: u16,
-    flow: u16,
-}
-
 /// `OVS_DP_CMD_GET`, `OVS_VPORT_CMD_GET` and `OVS_FLOW_CMD_GET`.
 const GET: u8 = 3;
 const DATAPATH_VERSION: u8 = 2;
@@ -67,7 +59,8 @@ impl Kernel {
         netlink.bind_auto()?;
         netlink.set_cap_ack(true)?;
         set_socket_timeout(&netlink, Timeout::Recv, Some(PATIENCE)).map_err(io::Error::from)?;
-        let families = Families { datapath: 0, vport: 0, flow: 0 };
+        let none = Family { number: 0, group: 0 };
+        let families = Families { datapath: none, vport: none, flow: none };
         let mut kernel = Self { netlink, received: vec![0; RECEIVE_BUFFER].into(), sequence: 0, families };
         kernel.families = kernel.find_families()?;
         Ok(kernel)
@@ -76,7 +69,7 @@ impl Kernel {
     /// Returns the datapaths.
     pub fn datapaths(&mut self) -> Result<Vec<Datapath>, KernelError> {
         let mut datapaths = Vec::new();
-        self.dump(self.families.datapath, (GET, DATAPATH_VERSION), &0u32.to_ne_bytes(), &mut |payload| {
+        self.dump(self.families.datapath.number, (GET, DATAPATH_VERSION), &0u32.to_ne_bytes(), &mut |payload| {
             datapaths.push(Datapath::read(payload)?);
             Ok(())
         })?;
@@ -86,54 +79,34 @@ impl Kernel {
     /// Returns the ports of a datapath.
     pub fn vports(&mut self, datapath: u32) -> Result<Vec<Vport>, KernelError> {
         let mut vports = Vec::new();
-        self.dump(self.families.vport, (GET, VERSION), &datapath.to_ne_bytes(), &mut |payload| {
+        self.dump(self.families.vport.number, (GET, VERSION), &datapath.to_ne_bytes(), &mut |payload| {
             vports.push(Vport::read(payload)?);
             Ok(())
         })?;
         Ok(vports)
     }
 
-    /// Passes the flows of a datapath on as they come, those that make no sense with the reason. A flow that changes meanwhile may be
-    /// passed on twice or not at all.
-    pub fn flows(
-        &mut self,
-        datapath: u32,
-        see: &mut dyn FnMut(Result<FlowMessage, Malformed>),
-    ) -> Result<(), KernelError> {
-        let now = clock_gettime(ClockId::Monotonic);
-        let now = Duration::new(now.tv_sec.try_into().unwrap_or_default(), now.tv_nsec.try_into().unwrap_or_default());
-        self.dump(self.families.flow, (GET, VERSION), &datapath.to_ne_bytes(), &mut |payload| {
-            see(FlowMessage::read(payload, now));
+    /// Passes the messages about the flows of a datapath on as they come, for [`FlowMessage::read`](crate::wire::FlowMessage::read). A flow
+    /// that changes meanwhile may be passed on twice or not at all.
+    pub fn flows(&mut self, datapath: u32, see: &mut dyn FnMut(&[u8])) -> Result<(), KernelError> {
+        self.dump(self.families.flow.number, (GET, VERSION), &datapath.to_ne_bytes(), &mut |payload| {
+            see(payload);
             Ok(())
         })
+    }
+
+    /// The families, for who listens to them.
+    pub(crate) const fn families(&self) -> Families {
+        self.families
     }
 
     /// Finds the families in a dump of all: the kernel loads a module that is asked for by the name of its family.
     fn find_families(&mut self) -> Result<Families, KernelError> {
         const CONTROLLER: u16 = 0x10;
         const GET_FAMILY: u8 = 3;
-        const PLACE: &str = "family";
-        let names = ["ovs_datapath", "ovs_vport", "ovs_flow"];
-        let mut found = [None; 3];
-        self.dump(CONTROLLER, (GET_FAMILY, 1), &[], &mut |payload| {
-            let (mut name, mut number) = (None, None);
-            for attribute in Attributes::new(payload.get(4..).unwrap_or_default(), PLACE) {
-                let attribute = attribute?;
-                match attribute.kind {
-                    1 => number = Some(attribute.u16()?),
-                    2 => name = Some(attribute.text()?),
-                    _ => {}
-                }
-            }
-            if let Some(index) = name.and_then(|name| names.iter().position(|wanted| *wanted == name)) {
-                found[index] = number;
-            }
-            Ok(())
-        })?;
-        match found {
-            [Some(datapath), Some(vport), Some(flow)] => Ok(Families { datapath, vport, flow }),
-            _ => Err(KernelError::NoModule),
-        }
+        let mut found = Found::default();
+        self.dump(CONTROLLER, (GET_FAMILY, 1), &[], &mut |payload| found.read(payload.get(4..).unwrap_or_default()))?;
+        found.all().ok_or(KernelError::NoModule)
     }
 
     /// Asks a family for all that it has, and passes on what is behind the header of each message.

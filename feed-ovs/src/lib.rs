@@ -1,7 +1,8 @@
 //! Reads the flows of a running, unmodified Open vSwitch.
 //!
-//! From the bottom up: [`wire`] reads the messages of the kernel's module, [`Kernel`] asks it, [`Vswitchd`] asks ovs-vswitchd, and
-//! [`observe`] has the backends judge the flows that these, or a dump in a file, tell of. All of it reads and changes nothing.
+//! From the bottom up: [`wire`] reads the messages of the kernel's module, [`Kernel`] asks it, [`Listener`] hears what changes, and
+//! [`Vswitchd`] asks ovs-vswitchd. [`observe`] has the backends judge the flows that these, or a dump in a file, tell of; [`source`] brings
+//! those of a datapath to the agent, for as long as they are there. All of it reads and changes nothing in OVS.
 //!
 //! # Example
 //!
@@ -26,10 +27,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod families;
 mod kernel;
+mod listener;
 pub mod observe;
+pub mod source;
+mod tunnel_name;
 mod vswitchd;
 pub mod wire;
 
 pub use kernel::{Kernel, KernelError};
+pub use listener::{Change, Heard, Listener, Notification};
 pub use vswitchd::{Flows, Vswitchd, VswitchdError};

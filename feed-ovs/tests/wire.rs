@@ -194,7 +194,7 @@ fn notes_for_ovs_vswitchd_are_read_as_it_prints_them() {
 fn messages_of_all_families_are_read_behind_their_headers() {
     let behind = |index: u32, attributes: &[u8]| [&[3, 1, 0, 0][..], &index.to_ne_bytes(), attributes].concat();
     let datapath = behind(9, &bytes(|writer| writer.put_text(1, "ovs-system")));
-    assert_eq!(Datapath::read(&datapath), Ok(Datapath { index: 9, name: "ovs-system".to_owned() }));
+    assert_eq!(Datapath::read(&datapath), Ok(Datapath { index: 9, name: "ovs-system".to_owned(), flows: 7 }));
     let vport = behind(
         9,
         &bytes(|writer| {

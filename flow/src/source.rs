@@ -49,6 +49,9 @@ pub trait Intake {
     /// The ports that the source has attached.
     fn ports(&self) -> Vec<Port>;
 
+    /// The port of this name, whoever has attached it.
+    fn port(&self, name: &str) -> Option<PortNumber>;
+
     /// Shows every flow of the source that is wanted.
     fn visit(&self, visit: &mut dyn FnMut(Standing));
 
@@ -82,10 +85,12 @@ pub struct SourceReport {
     pub trouble: Option<String>,
     /// What the system does not hear of its flows, if it does not hear all.
     pub caveat: Option<String>,
+    /// Ports whose flows have no rule, with the reason.
+    pub ports_left_out: Vec<(String, String)>,
     /// Flows that the other system has.
     pub flows: usize,
-    /// Flows that could not be read or taken on, since the last comparison.
-    pub left_out: usize,
+    /// Those of them that could not be read or taken on.
+    pub flows_left_out: usize,
     /// Messages about flows.
     pub messages: u64,
     /// How often messages were lost.

@@ -32,6 +32,11 @@ impl Objects {
         &self.port_map
     }
 
+    /// The ports that came so.
+    pub fn ports_of(&self, origin: Origin) -> impl Iterator<Item = &Port> {
+        self.ports.iter().filter(move |entry| entry.origin == origin).map(|entry| &entry.object)
+    }
+
     /// The meters in force.
     pub fn meters(&self) -> impl ExactSizeIterator<Item = &Meter> {
         self.meters.objects()

@@ -23,7 +23,7 @@ fn json(daemon: &Daemon, args: &[&str]) -> Value {
 
 #[test]
 fn what_is_printed_is_what_is_documented() {
-    let daemon = Daemon::start(&CONFIG.replacen("[[port]]", "[mirror]\n[[port]]", 1));
+    let daemon = Daemon::start(&CONFIG.replacen("[[port]]", "[source.ovs]\n[mirror]\n[[port]]", 1));
     let mut watch = daemon.spawn_sluice(&["watch", "--json"]);
     let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let (tell, told) = mpsc::channel();

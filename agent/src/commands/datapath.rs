@@ -1,6 +1,8 @@
 //! `dpctl/show`, `dpctl/dump-dps` and `dpctl/offload-stats-show`.
 
+use sluice_flow::Origin;
 use sluice_flow::port::{PortKind, Tunnel};
+use sluice_flow::source::SourceReport;
 use sluice_offload::WorkerReport;
 use sluice_unixctl::Output;
 
@@ -25,6 +27,9 @@ pub(super) fn show(agent: &AgentView, arguments: &Arguments, out: &mut dyn Outpu
         None => writeln!(out, "  lookups: hit:? missed:? lost:?")?,
     }
     writeln!(out, "  flows: {}", agent.census().live())?;
+    for (origin, report) in agent.sources() {
+        write_source(origin, &report, out)?;
+    }
     for port in agent.ports().iter() {
         let mut details = Vec::new();
         if let PortKind::Tunnel(Tunnel { udp_port, underlay, .. }) = &port.kind {
@@ -54,6 +59,21 @@ pub(super) fn show(agent: &AgentView, arguments: &Arguments, out: &mut dyn Outpu
         }
     }
     Ok(())
+}
+
+/// What a source tells of itself: in a line, and one more for each thing that a person should know.
+fn write_source(origin: Origin, report: &SourceReport, out: &mut dyn Output) -> std::fmt::Result {
+    let SourceReport { subject, trouble, caveat, ports_left_out, flows, flows_left_out, .. } = report;
+    write!(out, "  source {}: {subject}, ", origin.name())?;
+    match trouble {
+        Some(trouble) => writeln!(out, "cannot be read: {trouble}")?,
+        None if *flows_left_out > 0 => writeln!(out, "{flows} flows, {flows_left_out} of them left out")?,
+        None => writeln!(out, "{flows} flows")?,
+    }
+    for (port, reason) in ports_left_out {
+        writeln!(out, "    without port {port}: {reason}")?;
+    }
+    caveat.iter().try_for_each(|caveat| writeln!(out, "    {caveat}"))
 }
 
 /// `dpctl/offload-stats-show`

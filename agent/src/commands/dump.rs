@@ -7,7 +7,7 @@ use sluice_flow::backend::CountedApart;
 use sluice_flow::field::TUNNEL_FLAGS;
 use sluice_flow::table::FlowView;
 use sluice_flow::text::{self, DumpLine, Extra, LineWriter, Offloaded, Style};
-use sluice_flow::{Expiry, Field, FlowState, Priority};
+use sluice_flow::{Expiry, Field, FlowState, Origin, Priority};
 use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
@@ -132,11 +132,17 @@ fn left_out(agent: &AgentView, view: &FlowView) -> Option<String> {
 }
 
 fn extra(view: &FlowView, left_out: Option<String>) -> Extra {
-    let other = match (view.state, &view.refusal) {
+    let source = match view.flow.origin {
+        Origin::Command => None,
+        source => Some(text::bracketed("source", source.name())),
+    };
+    let state = match (view.state, &view.refusal) {
         (FlowState::Refused, Some(refusal)) => Some(text::bracketed("refused", &refusal.to_string())),
         (FlowState::Pending | FlowState::Deleting, _) => Some(view.state.name().to_owned()),
         _ => left_out,
     };
+    let other: Vec<_> = source.into_iter().chain(state).collect();
+    let other = (!other.is_empty()).then(|| other.join(","));
     Extra { priority: view.flow.priority, expiry: view.flow.expiry, other }
 }
 

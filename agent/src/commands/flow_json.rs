@@ -7,7 +7,7 @@ use sluice_flow::backend::CountedApart;
 use sluice_flow::port::PortMap;
 use sluice_flow::table::FlowView;
 use sluice_flow::text::{LineWriter, Statistics, Style};
-use sluice_flow::{Counters, Timestamp};
+use sluice_flow::{Counters, Origin, Timestamp};
 
 use super::flow_text::statistics;
 
@@ -67,6 +67,11 @@ impl<'a> ObjectWriter<'a> {
         }
         if let Some(apart) = apart {
             push_counters(out, "software", apart.map(|apart| apart.software));
+        }
+        push_name(out, "source");
+        match flow.origin {
+            Origin::Command => out.extend_from_slice(b"null"),
+            source => push_string(out, source.name()),
         }
         push_name(out, "state");
         push_string(out, view.state.name());

@@ -1,8 +1,10 @@
 //! `sluice/stats` and `sluice/show`: for programs, and for the CLI to make tables of. Keys are documented in `docs/json.md`.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use sluice_flow::Origin;
 use sluice_flow::backend::{Facet, PortCounters};
 use sluice_flow::port::{Port, PortKind};
+use sluice_flow::source::SourceReport;
 use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
@@ -60,6 +62,7 @@ fn counted(agent: &AgentView) -> Value {
         "orphans": agent.others().iter().filter(|found| found.is_orphan()).map(ToString::to_string).collect::<Vec<_>>(),
         "damage_of_objects": agent.damage_of_objects(),
         "mirroring": mirroring(agent),
+        "sources": sources(agent),
         "journal": agent.journal().map(|journal| {
             json!({ "failure": journal.failure, "damage": journal.damage.map(|damage| damage.to_string()) })
         }),
@@ -85,6 +88,22 @@ fn mirroring(agent: &AgentView) -> Value {
         "collector": mirroring.collector.map(|address| address.to_string()),
         "mirrors": agent.mirroring().iter().map(mirror).collect::<Vec<_>>(),
     })
+}
+
+/// The words of sources of flows; their numbers are members by the name of the source.
+fn sources(agent: &AgentView) -> Value {
+    let word = |(origin, report): (Origin, SourceReport)| {
+        let port = |(name, reason)| format!("{name}: {reason}");
+        let ports: Vec<_> = report.ports_left_out.into_iter().map(port).collect();
+        let of_it = json!({
+            "subject": report.subject,
+            "trouble": report.trouble,
+            "caveat": report.caveat,
+            "ports_left_out": ports,
+        });
+        (origin.name().to_owned(), of_it)
+    };
+    json!({ "states": agent.sources().into_iter().map(word).collect::<Map<_, _>>() })
 }
 
 /// What the backend is set to, and what it can do.

@@ -66,6 +66,7 @@ impl Config {
             control_mode,
             control_group,
             log_rate,
+            sources,
             log,
             // Compared with what is in force, and not with the file before.
             ports: _,
@@ -100,6 +101,7 @@ impl Config {
             ("adopt_orphans", self.adopt_orphans != *adopt_orphans),
             ("control_mode", self.control_mode != *control_mode),
             ("control_group", self.control_group != *control_group),
+            ("source", self.sources != *sources),
             ("log.format", self.log.format != log.format),
         ];
         let needs_restart = [self.backend.difference(backend), changed(&needs_restart)].concat();
@@ -116,6 +118,7 @@ impl Config {
         next.chain_depth = self.chain_depth;
         next.control_mode = self.control_mode;
         next.control_group.clone_from(&self.control_group);
+        next.sources.clone_from(&self.sources);
         next.log.format = self.log.format;
         (next, Difference { applicable: changed(&applicable), needs_restart })
     }

@@ -106,6 +106,10 @@ pub(super) fn chain_depth<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D
     between(from, 1, 256)
 }
 
+pub(super) fn queue_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    between(from, 64 << 10, 1 << 30)
+}
+
 pub(super) fn positive<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
     // As many as a flow id can tell apart.
     between(from, 1, 1 << 31)

@@ -15,6 +15,7 @@ use sluice_objects::Objects;
 
 use super::forms;
 use super::mirroring::Mirroring;
+use super::sources::Sources;
 use crate::backends::Configured;
 
 /// What the agent is told to do.
@@ -90,6 +91,9 @@ pub struct Config {
     pub control_group: Option<String>,
     /// At most this many messages a minute are logged from one place in the code; the rest is counted. 0 for no limit. Default 60.
     pub log_rate: u32,
+    /// `[source]`: where flows come from besides commands. Default: from nowhere.
+    #[serde(rename = "source")]
+    pub sources: Sources,
     /// `[log]`: the log.
     pub log: LogConfig,
     /// `[[port]]`: the ports. Each has `number`, `name`, and optionally `kind`: `"physical"` (default),
@@ -142,6 +146,7 @@ impl Default for Config {
             control_mode: 0o660,
             control_group: None,
             log_rate: 60,
+            sources: Sources::default(),
             log: LogConfig::default(),
             ports: Vec::new(),
             meters: Vec::new(),

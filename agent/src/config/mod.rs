@@ -9,6 +9,7 @@ mod forms;
 mod keys;
 mod mirroring;
 mod port_reference;
+mod sources;
 mod tables;
 
 #[cfg(test)]
@@ -21,3 +22,4 @@ pub use forms::{format_metrics, parse_metrics};
 pub use keys::{Config, OnExit};
 pub use mirroring::Mirroring;
 pub use sluice_host::logging::{LogConfig, LogFormat};
+pub use sources::{OvsSource, Sources};

@@ -59,6 +59,7 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
             line.split('=').next().is_some_and(|name| name.trim() == key)
                 || line == format!("[{key}]")
                 || line == format!("[[{key}]]")
+                || line.starts_with(&format!("[{key}."))
         })
     };
     let of_backends: Vec<_> =
@@ -72,6 +73,7 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
         known_keys("[[mirror]]\nname = \"a\"\nkey = \"\"\nports = []\nbogus = 1"),
         known_keys("[mirror]\nbogus = 1"),
         known_keys("[[ct_timeout]]\nname = \"a\"\nbogus = 1"),
+        known_keys("[source.ovs]\nbogus = 1"),
     ];
     for key in keys.concat() {
         assert!(has(&key), "deploy/sluiced.toml does not mention `{key}`");

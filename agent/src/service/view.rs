@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use sluice_flow::backend::{Capabilities, Connections, CountedApart, Facet, Injector, LooksAt};
 use sluice_flow::port::{GonePort, PortMap};
+use sluice_flow::source::SourceReport;
 use sluice_flow::table::{Census, FlowView};
 use sluice_flow::ufid::Seed;
-use sluice_flow::{Flow, FlowId, PortNumber, Refusal, Timestamp, Ufid};
+use sluice_flow::{Flow, FlowId, Origin, PortNumber, Refusal, Timestamp, Ufid};
 use sluice_journal::JournalReport;
 use sluice_objects::Objects;
 use sluice_offload::WorkerReport;
@@ -157,6 +158,11 @@ impl AgentView {
     /// The mirrors of control traffic that are wanted.
     pub fn mirroring(&self) -> Arc<Vec<Shown>> {
         self.agent().mirroring.shown()
+    }
+
+    /// What each source of flows told last of itself.
+    pub fn sources(&self) -> Vec<(Origin, SourceReport)> {
+        self.agent().source_reports.all()
     }
 
     /// Events as they happen.

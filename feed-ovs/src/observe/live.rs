@@ -11,6 +11,7 @@ use super::dump::DumpReader;
 use super::observer::Observer;
 use crate::kernel::{Kernel, KernelError};
 use crate::vswitchd::{Flows, Vswitchd, VswitchdError};
+use crate::wire::{FlowMessage, now};
 
 /// What the names of the kernel's datapaths begin with in ovs-vswitchd.
 const SYSTEM: &str = "system@";
@@ -62,7 +63,7 @@ impl Observer {
             self.begin(&name);
             if let Some(kernel) = &mut kernel {
                 kernel.vports(datapath.index)?.iter().for_each(|vport| self.vport(vport));
-                kernel.flows(datapath.index, &mut |message| match message {
+                kernel.flows(datapath.index, &mut |payload| match FlowMessage::read(payload, now()) {
                     Ok(message) => self.message(&message),
                     Err(error) => self.unread("a flow of the kernel", error.to_string()),
                 })?;

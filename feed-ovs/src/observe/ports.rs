@@ -8,6 +8,8 @@ use sluice_flow::field::Field;
 use sluice_flow::flow::Flow;
 use sluice_flow::port::{PortKind, PortNames, PortNumber, Tunnel, TunnelProtocol};
 
+use crate::tunnel_name::{tunnel_of_device, tunnel_protocol};
+
 /// The port that stands for what is below all tunnels: routes, which flows say nothing of, lead there.
 pub(super) const UNDERLAY: PortNumber = PortNumber(u32::MAX - 1);
 /// Ports that are known by name only have numbers from here on.
@@ -147,21 +149,8 @@ fn by_options(has: &dyn Fn(Field) -> bool) -> TunnelProtocol {
     protocols.into_iter().find(|(field, _)| has(*field)).map_or(TunnelProtocol::Vxlan, |(_, protocol)| protocol)
 }
 
-/// OVS names the kernel's devices of its tunnels so, with the UDP port behind (`netdev_vport_get_dpif_port` in `lib/netdev-vport.c`).
 fn kind_of_name(name: &str) -> Option<PortKind> {
-    let (word, rest) = name.split_once("_sys")?;
-    let udp_port = rest.strip_prefix('_').and_then(|digits| digits.parse().ok());
-    let word = if word == "genev" { "geneve" } else { word };
-    tunnel_protocol(word).map(|protocol| tunnel(protocol, udp_port))
-}
-
-fn tunnel_protocol(word: &str) -> Option<TunnelProtocol> {
-    let word = match word {
-        "ip6gre" => "gre",
-        "ip6erspan" => "erspan",
-        other => other,
-    };
-    TunnelProtocol::ALL.into_iter().find(|protocol| protocol.name() == word)
+    tunnel_of_device(name).map(|(protocol, udp_port)| tunnel(protocol, udp_port))
 }
 
 fn tunnel(protocol: TunnelProtocol, udp_port: Option<u16>) -> PortKind {
@@ -173,18 +162,6 @@ fn tunnel(protocol: TunnelProtocol, udp_port: Option<u16>) -> PortKind {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_of_the_kernels_tunnels_tell_what_they_are() {
-        let of = |name: &str| match kind_of_name(name) {
-            Some(PortKind::Tunnel(tunnel)) => Some((tunnel.protocol.name(), tunnel.udp_port)),
-            _ => None,
-        };
-        assert_eq!(of("genev_sys_6081"), Some(("geneve", Some(6081))));
-        assert_eq!(of("vxlan_sys_4790"), Some(("vxlan", Some(4790))));
-        assert_eq!([of("gre_sys"), of("erspan_sys")], [Some(("gre", None)), Some(("erspan", None))]);
-        assert_eq!([of("eth0"), of("my_sys"), of("patch_sys_1")], [None; 3]);
-    }
 
     #[test]
     fn only_the_output_right_behind_an_outer_header_shows_a_tunnel_port() {

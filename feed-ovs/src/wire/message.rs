@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use sluice_flow::action::ActionList;
 use sluice_flow::key::Match;
 use sluice_flow::text::Statistics;
@@ -29,6 +30,8 @@ pub struct Datapath {
     pub index: u32,
     /// Its name, such as `ovs-system`.
     pub name: String,
+    /// How many flows it has.
+    pub flows: u64,
 }
 
 impl Datapath {
@@ -36,14 +39,23 @@ impl Datapath {
     pub fn read(payload: &[u8]) -> Result<Self, Malformed> {
         const PLACE: &str = "message of ovs_datapath";
         const NAME: u16 = 1;
+        const STATISTICS: u16 = 3;
         let (index, attributes) = after_headers(payload, PLACE)?;
+        let (mut name, mut flows) = (None, 0);
         for attribute in Attributes::new(attributes, PLACE) {
             let attribute = attribute?;
-            if attribute.kind == NAME {
-                return Ok(Self { index, name: attribute.text()?.to_owned() });
+            match attribute.kind {
+                NAME => name = Some(attribute.text()?.to_owned()),
+                STATISTICS => {
+                    // Behind packets that hit, missed and were lost.
+                    let mut statistics = Fields::new(attribute.payload, PLACE);
+                    let _: [u8; 24] = statistics.bytes()?;
+                    flows = statistics.u64()?;
+                }
+                _ => {}
             }
         }
-        Err(Malformed::Missing { place: PLACE, kind: NAME })
+        Ok(Self { index, name: name.ok_or(Malformed::Missing { place: PLACE, kind: NAME })?, flows })
     }
 }
 
@@ -102,7 +114,7 @@ pub struct FlowMessage {
 }
 
 impl FlowMessage {
-    /// Reads a message of `ovs_flow`, behind the header of netlink. `now` is the time of `CLOCK_MONOTONIC`.
+    /// Reads a message of `ovs_flow`, behind the header of netlink. `now` is the time of `CLOCK_MONOTONIC`, as [`now`] tells it.
     pub fn read(payload: &[u8], now: Duration) -> Result<Self, Malformed> {
         const PLACE: &str = "message of ovs_flow";
         let (datapath, attributes) = after_headers(payload, PLACE)?;
@@ -129,6 +141,25 @@ impl FlowMessage {
         read.matching = key.map(|key| read_match(key, mask)).transpose()?;
         Ok(read)
     }
+
+    /// Reads of the same message whose flow it is only, which also one tells that is not understood as a whole.
+    pub fn read_name(payload: &[u8]) -> Result<(u32, Option<Ufid>), Malformed> {
+        const PLACE: &str = "message of ovs_flow";
+        let (datapath, attributes) = after_headers(payload, PLACE)?;
+        for attribute in Attributes::new(attributes, PLACE) {
+            let attribute = attribute?;
+            if attribute.kind == 9 {
+                return Ok((datapath, Some(read_ufid(&attribute)?)));
+            }
+        }
+        Ok((datapath, None))
+    }
+}
+
+/// The time of `CLOCK_MONOTONIC`, by which the kernel dates packets.
+pub fn now() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec.try_into().unwrap_or_default(), now.tv_nsec.try_into().unwrap_or_default())
 }
 
 /// Four words in the order of the machine, the highest first.

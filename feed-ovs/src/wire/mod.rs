@@ -16,5 +16,5 @@ mod userspace;
 
 pub use actions::read_actions;
 pub use key::read_match;
-pub use message::{Datapath, FlowMessage, VPORT_INTERNAL, Vport};
+pub use message::{Datapath, FlowMessage, VPORT_INTERNAL, Vport, now};
 pub use userspace::read_user_data;

@@ -19,6 +19,8 @@ pub struct OffloadingVswitchd {
     folder: PathBuf,
     /// The network namespace that it is in, if it is another.
     space: Option<String>,
+    /// Of the daemon alone.
+    environment: Vec<(String, String)>,
     processes: Vec<Child>,
 }
 
@@ -31,30 +33,40 @@ impl OffloadingVswitchd {
 
     /// The same in a network namespace, in which the devices are.
     pub fn start_in(space: Option<&str>, ports: &[&str]) -> Self {
+        let settings = "hw-offload=true tc-policy=skip_hw max-idle=3600000 vlan-limit=2";
+        let vswitchd = Self::start_with((space, ports), settings, &[]);
+        for command in [&["revalidator/pause"][..], &["upcall/set-flow-limit", "200000"]] {
+            vswitchd.appctl(command).expect("a command that it knows");
+        }
+        vswitchd
+    }
+
+    /// One that looks at its flows as ever, with settings and an environment of its own: without `hw-offload=true` the kernel's datapath
+    /// keeps them.
+    pub fn start_with((space, ports): (Option<&str>, &[&str]), settings: &str, environment: &[(&str, &str)]) -> Self {
         while uptime() < UPTIME {
             std::thread::sleep(Duration::from_millis(100));
         }
         let folder = new_folder();
         std::fs::create_dir_all(&folder).expect("the folder is made");
-        let mut vswitchd = Self { folder, space: space.map(str::to_owned), processes: vec![] };
+        let mut vswitchd = Self { folder, space: space.map(str::to_owned), environment: vec![], processes: vec![] };
         let schema = "/usr/share/openvswitch/vswitch.ovsschema";
         vswitchd.tool("ovsdb-tool", &["create", &vswitchd.path("conf.db"), schema]);
         let remote = format!("--remote=punix:{}", vswitchd.path("db.sock"));
         vswitchd.spawn("ovsdb-server", &[&vswitchd.path("conf.db"), &remote]);
         eventually("the database is there", || UnixStream::connect(vswitchd.folder.join("db.sock")).is_ok());
         let database = format!("unix:{}", vswitchd.path("db.sock"));
-        let settings = "hw-offload=true tc-policy=skip_hw max-idle=3600000 vlan-limit=2";
         vswitchd.configure("--no-wait init");
         for setting in settings.split(' ') {
             vswitchd.configure(&format!("--no-wait set Open_vSwitch . other_config:{setting}"));
         }
         let control = format!("--unixctl={}", vswitchd.path("vswitchd.ctl"));
+        vswitchd.environment =
+            environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         vswitchd.spawn("ovs-vswitchd", &[&database, "-vconsole:off", "-vfile:off", "-vsyslog:off", &control]);
+        vswitchd.environment.clear();
         let ports = ports.iter().map(|port| format!(" -- add-port br0 {port}")).collect::<String>();
         vswitchd.configure(&format!("add-br br0 -- set bridge br0 fail-mode=secure{ports}"));
-        for command in [&["revalidator/pause"][..], &["upcall/set-flow-limit", "200000"]] {
-            vswitchd.appctl(command).expect("a command that it knows");
-        }
         vswitchd
     }
 
@@ -78,6 +90,13 @@ impl OffloadingVswitchd {
         self.tool("ovs-ofctl", &["add-flow", &format!("unix:{}", self.path("br0.mgmt")), rule]);
     }
 
+    /// What it counts for its OpenFlow rules.
+    pub fn rules(&self) -> String {
+        let ran = run(self.command("ovs-ofctl").args(["dump-flows", &format!("unix:{}", self.path("br0.mgmt"))]));
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        ran.out
+    }
+
     /// Lets it look at its flows again from now on, with room for twice as many as there will be. One round has passed.
     pub fn revalidate(&self, flows: usize) {
         for setting in ["n-revalidator-threads=1", "min-revalidate-pps=0", &format!("flow-limit={}", flows * 2)] {
@@ -91,12 +110,17 @@ impl OffloadingVswitchd {
 
     /// Waits for so many rounds of its revalidator, and gives the processor time that they took.
     pub fn rounds(&self, rounds: usize) -> Duration {
-        let process = self.processes.last().expect("the daemon").id();
+        let process = self.pid();
         let before = time_of_threads(process, "revalidator");
         for _ in 0..rounds {
             self.appctl(&["revalidator/wait"]).expect("a command that it knows");
         }
         time_of_threads(process, "revalidator") - before
+    }
+
+    /// The process of the daemon.
+    pub fn pid(&self) -> u32 {
+        self.processes.last().expect("the daemon").id()
     }
 
     /// Runs a command of the daemon.
@@ -136,6 +160,7 @@ impl OffloadingVswitchd {
                 command
             }
         };
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.env("OVS_RUNDIR", &self.folder).env("OVS_LOGDIR", &self.folder).env("OVS_DBDIR", &self.folder);
         command
     }

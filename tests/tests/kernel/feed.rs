@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use sluice_feed_ovs::Kernel;
+use sluice_feed_ovs::wire::{FlowMessage, now};
 use sluice_flow::Ufid;
 use sluice_flow::field::{Attribute, FIELDS, Field};
 use sluice_flow::key::Match;
@@ -20,7 +21,7 @@ pub(crate) fn compare(dump: &str, report: &mut Report) {
     assert!(vports.iter().any(|vport| (vport.number, vport.name.as_str()) == (1, "lab1")), "{vports:?}");
     let mut flows = HashMap::new();
     kernel
-        .flows(lab.index, &mut |flow| match flow {
+        .flows(lab.index, &mut |payload| match FlowMessage::read(payload, now()) {
             Ok(flow) => {
                 flows.insert(flow.ufid, flow);
             }

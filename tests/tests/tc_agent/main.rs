@@ -17,6 +17,7 @@ mod observe;
 mod ownership;
 mod refusals;
 mod simulated;
+mod source;
 mod stream;
 mod switch;
 mod upgrade;
@@ -49,6 +50,15 @@ const STORIES: &[Story] = &[
     ("there_is_one_agent_in_a_namespace", |_| life::there_is_one_agent_in_a_namespace()),
     ("flows_in_tc_and_in_the_kernel_are_both_read_and_neither_twice", |_| {
         observe::flows_in_tc_and_in_the_kernel_are_both_read_and_neither_twice();
+    }),
+    ("flows_of_ovs_are_forwarded_before_it_and_go_with_them", |_| {
+        source::flows_of_ovs_are_forwarded_before_it_and_go_with_them();
+    }),
+    ("lost_messages_and_silent_flushes_end_in_the_flows_that_there_are", |_| {
+        source::lost_messages_and_silent_flushes_end_in_the_flows_that_there_are();
+    }),
+    ("a_kill_of_either_leaves_no_rule_without_its_flow", |_| {
+        source::a_kill_of_either_leaves_no_rule_without_its_flow();
     }),
     ("rules_that_somebody_changes_are_found_and_mended", |_| {
         accidents::rules_that_somebody_changes_are_found_and_mended();

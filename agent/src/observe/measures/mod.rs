@@ -8,6 +8,7 @@ mod mirroring;
 mod number;
 mod reading;
 mod shown;
+mod sources;
 mod table;
 
 pub(crate) use self::measure::{Durations, Kind, Measure, Metric, Read};

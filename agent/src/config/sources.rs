@@ -1,0 +1,35 @@
+//! `[source]`: where flows come from besides commands.
+
+use serde::Deserialize;
+
+use super::forms;
+
+/// The sources that are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "expected a table")]
+pub struct Sources {
+    /// `[source.ovs]`: the kernel's Open vSwitch datapath.
+    pub ovs: Option<OvsSource>,
+}
+
+/// Flows of an Open vSwitch that runs on the kernel's datapath and knows nothing of this agent. It keeps all of them; the agent forwards what
+/// its device takes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "expected a table")]
+pub struct OvsSource {
+    /// The datapath of the kernel. Its ports become ports of the agent, under their names and numbers. Default `"ovs-system"`.
+    pub datapath: String,
+    /// The name of the port that packets of tunnels take. Without one, which is the default, ports of tunnels and their flows are left to
+    /// Open vSwitch.
+    pub underlay: Option<String>,
+    /// The bytes of notifications of the kernel that wait for the agent at most, 64 KiB to 1 GiB. When more come, they are lost, and all flows
+    /// are compared. Default 8388608, some 10,000 new flows.
+    #[serde(deserialize_with = "forms::queue_bytes")]
+    pub queue_bytes: usize,
+}
+
+impl Default for OvsSource {
+    fn default() -> Self {
+        Self { datapath: "ovs-system".to_owned(), underlay: None, queue_bytes: 8 << 20 }
+    }
+}

@@ -1,0 +1,172 @@
+//! What a source brings, on its way into the table.
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use sluice_flow::port::PortNames;
+use sluice_flow::source::{Intake, SourceReport, Standing};
+use sluice_flow::table::{FlowView, TableError};
+use sluice_flow::ufid::Seed;
+use sluice_flow::{EndReason, Field, Flow, Origin, Port, PortNumber, Refusal, Ufid};
+use sluice_host::liveness::Progress;
+use sluice_objects::Origin as ObjectOrigin;
+
+use super::is_ending;
+use crate::agent::{ANSWER_TIME, Agent};
+
+/// The agent as one source sees it.
+pub(super) struct AgentIntake<'a> {
+    agent: &'a Agent,
+    origin: Origin,
+    /// A comparison of many flows is one step for the source, and work for each.
+    progress: &'a Progress,
+    /// For how long it is still waited for room: a device that stalls is not waited for again at each flow.
+    patience: Cell<Duration>,
+}
+
+impl<'a> AgentIntake<'a> {
+    pub(super) fn new(agent: &'a Agent, origin: Origin, progress: &'a Progress) -> Self {
+        Self { agent, origin, progress, patience: Cell::new(ANSWER_TIME) }
+    }
+
+    /// Whether the device may still have a rule of the source.
+    pub(super) fn has_rules(&self) -> bool {
+        let mut has_rules = false;
+        self.agent.table.visit(&mut |view| {
+            has_rules = view.flow.origin == self.origin;
+            if has_rules { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        has_rules
+    }
+
+    /// The flow that a UFID names, whoever wants it.
+    fn named(&self, ufid: Ufid) -> Option<FlowView> {
+        self.agent.table.view(self.agent.table.find(ufid)?)
+    }
+
+    fn try_put(&self, flow: &Flow) -> Result<(), TableError> {
+        match self.named(flow.ufid) {
+            Some(known) if known.flow.origin != self.origin => {
+                return Err(TableError::OtherOrigin(flow.ufid, known.flow.origin));
+            }
+            Some(known) if known.flow.matching() == flow.matching() => {
+                if known.flow.actions != flow.actions {
+                    self.agent.queue.modify(flow.clone(), false, None)?;
+                }
+                return Ok(());
+            }
+            Some(known) => self.end(&known),
+            None => {}
+        }
+        match self.agent.queue.add(flow.clone(), None) {
+            Ok(_) => Ok(()),
+            // Open vSwitch has made the flow anew, under another name.
+            Err(TableError::Exists(other)) => match self.named(other) {
+                Some(known) if known.flow.origin == self.origin => {
+                    self.end(&known);
+                    self.agent.queue.add(flow.clone(), None).map(|_| ())
+                }
+                Some(known) => Err(TableError::OtherOrigin(other, known.flow.origin)),
+                None => Err(TableError::Exists(other)),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    fn end(&self, known: &FlowView) {
+        // One that is gone meanwhile is what is wanted.
+        let _ = self.agent.queue.delete(known.id, EndReason::Deleted, None);
+    }
+
+    fn wait_for_room(&self) {
+        let began = Instant::now();
+        self.agent.queue.wait_for_room(self.patience.get());
+        self.patience.set(self.patience.get().saturating_sub(began.elapsed()));
+    }
+}
+
+impl Intake for AgentIntake<'_> {
+    fn seed(&self) -> &Seed {
+        self.agent.table.seed()
+    }
+
+    fn put(&self, flow: Flow) -> Result<(), Refusal> {
+        self.progress.works();
+        let (_, mask) = flow.matching().get(Field::InPort);
+        if mask != Field::InPort.full_mask() {
+            return Err(Refusal::Combination { reason: "a flow for all ports".into() });
+        }
+        let flow = flow.with_origin(self.origin);
+        let refusal = loop {
+            match self.try_put(&flow) {
+                Ok(()) => {
+                    self.patience.set(ANSWER_TIME);
+                    return Ok(());
+                }
+                Err(TableError::Refused(Refusal::Busy { .. })) if !self.patience.get().is_zero() => {
+                    self.wait_for_room();
+                }
+                Err(TableError::Refused(refusal)) => break refusal,
+                Err(other) => break Refusal::Combination { reason: other.to_string().into() },
+            }
+        };
+        self.agent.events.count_refusal(&refusal);
+        Err(refusal)
+    }
+
+    fn delete(&self, ufid: Ufid) {
+        if let Some(known) = self.named(ufid).filter(|known| known.flow.origin == self.origin) {
+            self.end(&known);
+        }
+    }
+
+    fn attach(&self, port: Port) -> Result<(), String> {
+        let objects = self.agent.objects();
+        let known = objects.ports().iter().find(|known| known.number == port.number || known.name == port.name);
+        match known {
+            Some(known) if known.number == port.number && known.name == port.name => return Ok(()),
+            Some(known) if self.ports().contains(known) => self.detach(known.number),
+            Some(_) | None => {}
+        }
+        self.agent.object_store.put_by(port, ObjectOrigin::Source).map_err(|error| error.to_string())?;
+        self.agent.renew_mirroring();
+        Ok(())
+    }
+
+    fn detach(&self, port: PortNumber) {
+        match self.agent.object_store.remove::<Port>(&port) {
+            Ok(()) => self.agent.renew_mirroring(),
+            Err(error) => tracing::warn!("port {port}, which is gone, is kept: {error}"),
+        }
+    }
+
+    fn ports(&self) -> Vec<Port> {
+        self.agent.objects().ports_of(ObjectOrigin::Source).cloned().collect()
+    }
+
+    fn port(&self, name: &str) -> Option<PortNumber> {
+        self.agent.ports().number(name)
+    }
+
+    fn visit(&self, visit: &mut dyn FnMut(Standing)) {
+        let now = self.agent.clock.now();
+        self.agent.table.visit(&mut |view| {
+            if view.flow.origin == self.origin && !is_ending(view.state) {
+                visit(Standing {
+                    ufid: view.flow.ufid,
+                    state: view.state,
+                    packets: view.counters.packets,
+                    bytes: view.counters.bytes,
+                    idle: view.counters.used.map(|used| now.since(used)),
+                    tcp_flags: view.counters.tcp_flags,
+                });
+            }
+            ControlFlow::Continue(())
+        });
+    }
+
+    fn report(&self, report: SourceReport) {
+        self.agent.source_reports.note(self.origin, report);
+    }
+}

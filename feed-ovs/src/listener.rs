@@ -1,0 +1,125 @@
+//! What the kernel tells of datapaths, ports and flows as they change. Listening needs no privileges.
+
+use std::io;
+use std::time::Duration;
+
+use netlink_sys::Socket as Netlink;
+use netlink_sys::protocols::NETLINK_GENERIC;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use rustix::net::{RecvFlags, recv};
+use sluice_netdev::netlink::message::Messages;
+
+use crate::families::Families;
+use crate::kernel::{Kernel, KernelError};
+
+/// Larger than any notification, which tells of one flow.
+const RECEIVE_BUFFER: usize = 1 << 16;
+/// Datagrams that are taken before the caller has its turn again.
+const TURN: usize = 1024;
+
+/// A socket that hears of changes in the network namespace that it was opened in.
+pub struct Listener {
+    netlink: Netlink,
+    received: Box<[u8]>,
+    families: Families,
+}
+
+/// A change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notification<'a> {
+    /// Of a datapath: behind the header of netlink, for [`Datapath::read`](crate::wire::Datapath::read).
+    Datapath(Change, &'a [u8]),
+    /// Of a port, for [`Vport::read`](crate::wire::Vport::read).
+    Vport(Change, &'a [u8]),
+    /// Of a flow, for [`FlowMessage::read`](crate::wire::FlowMessage::read).
+    Flow(Change, &'a [u8]),
+}
+
+/// What became of it (`OVS_FLOW_CMD_NEW` and so on; the other families number theirs alike).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is new, or was put again.
+    New,
+    /// It was changed.
+    Set,
+    /// It is gone.
+    Deleted,
+}
+
+/// Whether what was heard is all that was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Up to now.
+    All,
+    /// There is more, behind what was passed on.
+    More,
+    /// The kernel told more than there was room for, and some is lost.
+    NotAll,
+}
+
+impl Listener {
+    /// Opens the socket, with so many bytes for what waits to be received.
+    pub fn open(kernel: &Kernel, queue_bytes: usize) -> Result<Self, KernelError> {
+        let families = kernel.families();
+        let mut netlink = Netlink::new(NETLINK_GENERIC)?;
+        netlink.bind_auto()?;
+        netlink.set_non_blocking(true)?;
+        // Beyond what the system allows everybody, if this process may do that.
+        if set_socket_recv_buffer_size_force(&netlink, queue_bytes).is_err() {
+            netlink.set_rx_buf_sz(queue_bytes)?;
+        }
+        for family in [families.datapath, families.vport, families.flow] {
+            netlink.add_membership(family.group)?;
+        }
+        Ok(Self { netlink, received: vec![0; RECEIVE_BUFFER].into(), families })
+    }
+
+    /// Waits for changes, at most so long, and passes on those that have come.
+    pub fn receive(&mut self, at_most: Duration, see: &mut dyn FnMut(Notification<'_>)) -> Result<Heard, KernelError> {
+        let timeout = Timespec::try_from(at_most).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+        match poll(&mut [PollFd::new(&self.netlink, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(io::Error::from(errno).into()),
+        }
+        for _ in 0..TURN {
+            let length = match recv(&self.netlink, &mut self.received[..], RecvFlags::empty()) {
+                Ok((length, _)) => length,
+                Err(Errno::AGAIN) => return Ok(Heard::All),
+                Err(Errno::NOBUFS) => return Ok(Heard::NotAll),
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            };
+            for message in Messages::new(&self.received[..length]) {
+                let message = message?;
+                let change = match message.payload.first() {
+                    Some(1) => Change::New,
+                    Some(2) => Change::Deleted,
+                    Some(4) => Change::Set,
+                    _ => continue,
+                };
+                let kind = message.header.kind;
+                if kind == self.families.flow.number {
+                    see(Notification::Flow(change, message.payload));
+                } else if kind == self.families.vport.number {
+                    see(Notification::Vport(change, message.payload));
+                } else if kind == self.families.datapath.number {
+                    see(Notification::Datapath(change, message.payload));
+                }
+            }
+        }
+        Ok(Heard::More)
+    }
+
+    /// Throws away what was told so far, and forgets whether some was lost: what is asked for from now on is newer.
+    pub fn discard(&mut self) -> Result<(), KernelError> {
+        loop {
+            match recv(&self.netlink, &mut self.received[..], RecvFlags::empty()) {
+                Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The flows of a datapath on their way to the agent.
+
+use std::collections::HashMap;
+
+use sluice_flow::source::Intake;
+use sluice_flow::{Expiry, Flow, MaskedKey, Priority, Ufid};
+
+use crate::wire::{FlowMessage, now};
+
+/// Open vSwitch itself says when a flow ends.
+const EXPIRY: Expiry = Expiry { idle: None, hard: None, permanent: true };
+
+/// What the datapath has, as far as was heard.
+#[derive(Default)]
+pub(super) struct Flows {
+    named: HashMap<Ufid, Known>,
+    /// Flows without a UFID, as ovs-vswitchd probes the kernel with at its start. They are passed over.
+    unnamed: u64,
+    /// The number of the last comparison.
+    round: u32,
+}
+
+struct Known {
+    /// When it was last seen.
+    round: u32,
+    is_taken: bool,
+}
+
+impl Flows {
+    /// How many flows the datapath has.
+    pub(super) fn count(&self) -> u64 {
+        self.named.len() as u64 + self.unnamed
+    }
+
+    /// How many of them have a UFID.
+    pub(super) fn named(&self) -> usize {
+        self.named.len()
+    }
+
+    /// How many the agent has taken on.
+    pub(super) fn taken(&self) -> usize {
+        self.named.values().filter(|known| known.is_taken).count()
+    }
+
+    /// Takes a flow that is there. Returns whether the message tells all of it; a flow of which it does not has no rule, nor one of what it
+    /// was before.
+    pub(super) fn put(&mut self, payload: &[u8], intake: &dyn Intake) -> bool {
+        let (name, wanted) = match FlowMessage::read(payload, now()) {
+            Ok(FlowMessage { ufid, matching, actions, .. }) => (ufid, Ok(matching.zip(actions))),
+            Err(reason) => (FlowMessage::read_name(payload).ok().and_then(|(_, name)| name), Err(reason)),
+        };
+        let Some(ufid) = name else {
+            self.unnamed += 1;
+            return true;
+        };
+        let is_told_whole = !matches!(wanted, Ok(None));
+        let taken = match wanted {
+            Ok(Some((matching, actions))) => {
+                let key = MaskedKey::new(&matching);
+                let flow = Flow::new(Some(ufid), key, actions, Priority::default(), EXPIRY, intake.seed());
+                intake.put(flow).map_err(|refusal| refusal.to_string())
+            }
+            Ok(None) => Err("the kernel does not tell all of it".to_owned()),
+            Err(reason) => Err(reason.to_string()),
+        };
+        if let Err(reason) = &taken {
+            tracing::debug!("flow ufid:{ufid} is left to Open vSwitch: {reason}");
+            intake.delete(ufid);
+        }
+        self.named.insert(ufid, Known { round: self.round, is_taken: taken.is_ok() });
+        is_told_whole
+    }
+
+    /// Takes the end of a flow.
+    pub(super) fn end(&mut self, name: Option<Ufid>, intake: &dyn Intake) {
+        match name {
+            Some(ufid) => {
+                self.named.remove(&ufid);
+                intake.delete(ufid);
+            }
+            None => self.unnamed = self.unnamed.saturating_sub(1),
+        }
+    }
+
+    /// Begins a comparison: all that is there is put again.
+    pub(super) fn begin_comparison(&mut self) {
+        self.round = self.round.wrapping_add(1);
+        self.unnamed = 0;
+    }
+
+    /// Ends a comparison: what was not put again is gone.
+    pub(super) fn end_comparison(&mut self, intake: &dyn Intake) {
+        let round = self.round;
+        self.named.retain(|_, known| known.round == round);
+        let mut gone = Vec::new();
+        intake.visit(&mut |standing| {
+            if !self.named.contains_key(&standing.ufid) {
+                gone.push(standing.ufid);
+            }
+        });
+        gone.into_iter().for_each(|ufid| intake.delete(ufid));
+    }
+}

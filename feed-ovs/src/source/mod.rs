@@ -1,0 +1,93 @@
+//! Takes the flows of a datapath of the kernel for offload, while Open vSwitch keeps every one of them.
+//!
+//! ```text
+//! kernel --NEW, SET, DEL--> Listener --> Session --> Flows, Ports --> Intake (the agent)
+//!   ^                                       |
+//!   +---- all of it, to compare ------------+ at the start, after lost messages, when the number of flows is another one
+//! ```
+//!
+//! A packet meets the rules of the agent before the datapath, so that Open vSwitch must never see a rule that it has no flow for:
+//!
+//! - A deletion or change is told by the kernel and passed on at once.
+//! - Flows that go all at once (`OVS_FLOW_CMD_DEL` without a key) are not told of. The kernel is asked ten times a second how many it has;
+//!   two answers in a row that are not as expected have all flows compared, at most once a second.
+//! - A message that is not understood takes the rule of its flow out.
+//! - When the source stops, or the datapath is gone, all rules are taken out.
+
+mod flows;
+mod ports;
+mod session;
+
+use std::time::Duration;
+
+use sluice_flow::Origin;
+use sluice_flow::source::{Intake, Source, SourceReport};
+
+use self::session::Session;
+
+/// How long a datapath that is not there is left alone.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How soon a source that is to stop does.
+const NAP: Duration = Duration::from_millis(50);
+
+/// What is read, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The datapath, such as `ovs-system`.
+    pub datapath: String,
+    /// The port that packets of tunnels take; without one tunnels are left out.
+    pub underlay: Option<String>,
+    /// The bytes of notifications that wait at most.
+    pub queue_bytes: usize,
+    /// How often it is looked what was counted.
+    pub interval: Duration,
+}
+
+/// The flows of a datapath.
+pub struct DatapathSource {
+    options: Options,
+    /// Over all sessions.
+    report: SourceReport,
+}
+
+impl DatapathSource {
+    /// One that reads nothing yet.
+    pub fn new(options: Options) -> Self {
+        let report = SourceReport { subject: options.datapath.clone(), ..SourceReport::default() };
+        Self { options, report }
+    }
+}
+
+impl Source for DatapathSource {
+    fn origin(&self) -> Origin {
+        Origin::OpenVswitch
+    }
+
+    fn run(&mut self, intake: &dyn Intake, stops: &dyn Fn() -> bool) {
+        while !stops() {
+            let ended =
+                Session::begin(&self.options, &mut self.report, intake).and_then(|mut session| session.run(stops));
+            let Err(trouble) = ended else { break };
+            take_out(intake);
+            let trouble = trouble.to_string();
+            if self.report.trouble.as_ref() != Some(&trouble) {
+                tracing::warn!("no flows of {}: {trouble}", self.options.datapath);
+            }
+            (self.report.trouble, self.report.flows, self.report.flows_left_out) = (Some(trouble), 0, 0);
+            intake.report(self.report.clone());
+            let mut waited = Duration::ZERO;
+            while waited < AGAIN && !stops() {
+                std::thread::sleep(NAP);
+                waited += NAP;
+            }
+        }
+        take_out(intake);
+    }
+}
+
+/// Takes out all that was brought in.
+fn take_out(intake: &dyn Intake) {
+    let mut ufids = Vec::new();
+    intake.visit(&mut |standing| ufids.push(standing.ufid));
+    ufids.into_iter().for_each(|ufid| intake.delete(ufid));
+}

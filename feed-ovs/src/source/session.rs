@@ -1,0 +1,227 @@
+//! One datapath, from the moment it is found to its end.
+
+use std::time::{Duration, Instant};
+
+use sluice_flow::source::{Intake, SourceReport};
+use sluice_netdev::netlink::attribute::Malformed;
+
+use super::Options;
+use super::flows::Flows;
+use super::ports::Ports;
+use crate::kernel::{Kernel, KernelError};
+use crate::listener::{Change, Heard, Listener, Notification};
+use crate::wire::{Datapath, FlowMessage, Vport};
+
+/// How often the kernel is asked how many flows it has.
+const LOOK: Duration = Duration::from_millis(100);
+/// The time between two comparisons, at least.
+const BETWEEN_COMPARISONS: Duration = Duration::from_secs(1);
+/// How often flows that were not taken on are tried again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Why a session is over before its time.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    /// The kernel cannot be asked.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// There is no such datapath, or no longer.
+    #[error("the kernel has no datapath of that name")]
+    NoDatapath,
+}
+
+impl From<Malformed> for Trouble {
+    fn from(reason: Malformed) -> Self {
+        Self::Kernel(reason.into())
+    }
+}
+
+/// A datapath that is followed.
+pub(super) struct Session<'a> {
+    kernel: Kernel,
+    listener: Listener,
+    follower: Follower<'a>,
+    /// The last look at the number of flows was not as expected.
+    differs: bool,
+    compared: Instant,
+    told: Instant,
+}
+
+/// What notifications change.
+struct Follower<'a> {
+    options: &'a Options,
+    report: &'a mut SourceReport,
+    intake: &'a dyn Intake,
+    datapath: u32,
+    flows: Flows,
+    ports: Ports,
+    /// All must be compared, as soon as that may be.
+    must_compare: bool,
+    /// The datapath is gone.
+    is_gone: bool,
+}
+
+impl<'a> Session<'a> {
+    /// Finds the datapath and brings in what it has.
+    pub(super) fn begin(
+        options: &'a Options,
+        report: &'a mut SourceReport,
+        intake: &'a dyn Intake,
+    ) -> Result<Self, Trouble> {
+        let mut kernel = Kernel::open()?;
+        // Before anything is asked, so that nothing is missed that comes after the answer.
+        let listener = Listener::open(&kernel, options.queue_bytes)?;
+        let Datapath { index: datapath, .. } = find(&mut kernel, options)?;
+        let (flows, ports) = (Flows::default(), Ports::default());
+        let follower =
+            Follower { options, report, intake, datapath, flows, ports, must_compare: false, is_gone: false };
+        let now = Instant::now();
+        let mut session = Self { kernel, listener, follower, differs: false, compared: now, told: now };
+        session.compare()?;
+        session.follower.report.trouble = None;
+        session.tell();
+        tracing::info!("{} flows of {} are taken for offload", session.follower.flows.named(), options.datapath);
+        Ok(session)
+    }
+
+    /// Follows the datapath until it is to stop.
+    pub(super) fn run(&mut self, stops: &dyn Fn() -> bool) -> Result<(), Trouble> {
+        let mut looked = Instant::now();
+        while !stops() {
+            self.hear(LOOK.saturating_sub(looked.elapsed()))?;
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                self.look()?;
+            }
+            let may_compare = self.compared.elapsed() >= BETWEEN_COMPARISONS;
+            let has_left_out = self.follower.flows.taken() < self.follower.flows.named();
+            let must_retry = has_left_out && self.compared.elapsed() >= RETRY;
+            if self.follower.must_compare && may_compare || must_retry {
+                self.compare()?;
+            }
+            if self.told.elapsed() >= self.follower.options.interval {
+                self.tell();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has changed. What is lost is made up for by a comparison.
+    fn hear(&mut self, at_most: Duration) -> Result<Heard, Trouble> {
+        let follower = &mut self.follower;
+        let mut failed = None;
+        let heard = self.listener.receive(at_most, &mut |notification| {
+            if let Err(reason) = follower.take(notification) {
+                failed = Some(reason);
+            }
+        })?;
+        if let Some(reason) = failed {
+            tracing::warn!("a notification of the kernel makes no sense, all is compared: {reason}");
+            follower.must_compare = true;
+        }
+        if follower.is_gone {
+            return Err(Trouble::NoDatapath);
+        }
+        if heard == Heard::NotAll {
+            follower.report.losses += 1;
+            tracing::warn!(
+                "the kernel told more than there was room for, all flows of {} are compared",
+                follower.options.datapath
+            );
+            // At once: a rule may be there whose flow is gone.
+            self.compare()?;
+        }
+        Ok(heard)
+    }
+
+    /// Asks how many flows there are: that they went all at once is told nobody.
+    fn look(&mut self) -> Result<(), Trouble> {
+        let Datapath { flows, .. } = find(&mut self.kernel, self.follower.options)?;
+        let expected = self.follower.flows.count();
+        // What comes in the same moment is not expected yet.
+        let differs =
+            self.hear(Duration::ZERO)? == Heard::All && self.follower.flows.count() == expected && flows != expected;
+        if differs && self.differs {
+            self.follower.must_compare = true;
+        }
+        self.differs = differs;
+        Ok(())
+    }
+
+    /// Has the agent take on all that the datapath has, and nothing else.
+    fn compare(&mut self) -> Result<(), Trouble> {
+        // What was told before is older than what is read now, and may contradict it.
+        self.listener.discard()?;
+        let Self { kernel, follower, .. } = self;
+        let vports = kernel.vports(follower.datapath)?;
+        follower.ports.compare(&vports, follower.options.underlay.as_deref(), follower.intake);
+        follower.flows.begin_comparison();
+        follower.must_compare = false;
+        kernel.flows(follower.datapath, &mut |payload| {
+            // One that the kernel does not tell all of is left out, which another comparison would not change.
+            let _ = follower.flows.put(payload, follower.intake);
+        })?;
+        follower.flows.end_comparison(follower.intake);
+        follower.report.comparisons += 1;
+        self.differs = false;
+        self.compared = Instant::now();
+        Ok(())
+    }
+
+    /// Looks at what has come of the flows, and tells of it.
+    fn tell(&mut self) {
+        let follower = &mut self.follower;
+        let mut wanted = 0;
+        follower.intake.visit(&mut |_| wanted += 1);
+        // Somebody has deleted flows by a command. As Open vSwitch would, the source puts them in again.
+        if wanted < follower.flows.taken() {
+            follower.must_compare = true;
+        }
+        follower.report.flows = follower.flows.named();
+        follower.report.flows_left_out = follower.flows.named() - follower.flows.taken();
+        follower.report.ports_left_out = follower.ports.left_out();
+        follower.intake.report(follower.report.clone());
+        self.told = Instant::now();
+    }
+}
+
+impl Follower<'_> {
+    fn take(&mut self, notification: Notification<'_>) -> Result<(), Malformed> {
+        match notification {
+            Notification::Flow(change, payload) => {
+                let (datapath, name) = FlowMessage::read_name(payload)?;
+                if datapath != self.datapath {
+                    return Ok(());
+                }
+                self.report.messages += 1;
+                if change == Change::Deleted {
+                    self.flows.end(name, self.intake);
+                } else if !self.flows.put(payload, self.intake) {
+                    self.must_compare = true;
+                }
+            }
+            Notification::Vport(change, payload) => {
+                let vport = Vport::read(payload)?;
+                if vport.datapath != self.datapath {
+                    return Ok(());
+                }
+                match change {
+                    Change::Deleted => self.ports.vanish(&vport, self.intake),
+                    Change::New | Change::Set => {
+                        self.ports.appear(&vport, self.options.underlay.as_deref(), self.intake);
+                    }
+                }
+            }
+            Notification::Datapath(change, payload) => {
+                let told = Datapath::read(payload)?;
+                self.is_gone |= change == Change::Deleted && told.index == self.datapath;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn find(kernel: &mut Kernel, options: &Options) -> Result<Datapath, Trouble> {
+    let datapaths = kernel.datapaths()?;
+    datapaths.into_iter().find(|datapath| datapath.name == options.datapath).ok_or(Trouble::NoDatapath)
+}

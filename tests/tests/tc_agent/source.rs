@@ -1,0 +1,175 @@
+//! Flows of an unmodified ovs-vswitchd on the kernel's datapath, forwarded by tc in front of it.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use sluice_tests::daemon::Daemon;
+use sluice_tests::lab::OffloadingVswitchd;
+
+use crate::stream::{self, Stream};
+use crate::switch::{Switch, eventually, run, sluice};
+
+/// How long a rule may outlive its flow.
+const BOUND: Duration = Duration::from_millis(1500);
+
+const KEYS: &str = "tc.policy = \"skip_hw\"";
+const TABLE: &str = "[source.ovs]\n";
+
+struct Beside {
+    switch: Switch,
+    vswitchd: OffloadingVswitchd,
+}
+
+impl Beside {
+    /// A switch whose packets ovs-vswitchd forwards.
+    fn new() -> Self {
+        run("modprobe openvswitch");
+        let switch = Switch::new();
+        let vswitchd = OffloadingVswitchd::start_with((Some("nic"), &["client", "server"]), "hw-offload=false", &[]);
+        let beside = Self { switch, vswitchd };
+        beside.forward();
+        beside
+    }
+
+    fn forward(&self) {
+        for (from, to) in [("client", "server"), ("server", "client")] {
+            self.vswitchd.set_rule(&format!("in_port={from},actions=output:{to}"));
+        }
+    }
+
+    fn agent(&self) -> Daemon {
+        let daemon = self.switch.start_on::<&str>(&[], KEYS, TABLE);
+        eventually("the datapath is read", || daemon.metric("sluice_source_up{source=\"ovs\"}") == Some(1.0));
+        daemon
+    }
+
+    /// Flows of a port that the kernel's datapath has.
+    fn flows_of(&self, port: &str) -> usize {
+        let number = format!("in_port({})", self.vswitchd.port(port));
+        let dump = self.vswitchd.appctl(&["dpctl/dump-flows"]).unwrap();
+        dump.lines().filter(|line| line.contains(&number)).count()
+    }
+
+    /// Adds flows that no OpenFlow rule has made, which needs a paused revalidator.
+    fn add_many(&self, count: usize) {
+        let (client, server) = (self.vswitchd.port("client"), self.vswitchd.port("server"));
+        let lines = (0..count).map(|number| {
+            let address = format!("10.{}.{}.{}", number >> 16 & 0xff, number >> 8 & 0xff, number & 0xff);
+            format!(
+                "in_port({client}),eth(),eth_type(0x0800),ipv4(dst={address},proto=17,frag=no),udp(dst=9) {server}\n"
+            )
+        });
+        let file = self.vswitchd.path("flows");
+        std::fs::write(&file, lines.collect::<String>()).unwrap();
+        self.vswitchd.appctl(&["dpctl/add-flows", &file]).unwrap();
+    }
+}
+
+/// Flows of the source, as the agent has them.
+fn ours(daemon: &Daemon) -> Vec<Value> {
+    let listed: Value = serde_json::from_str(&sluice(daemon, &["dump-flows", "--json"])).unwrap();
+    listed.as_array().unwrap().iter().filter(|flow| flow["source"] == "ovs").cloned().collect()
+}
+
+/// The one flow that carries the stream.
+fn carrier(daemon: &Daemon) -> Option<Value> {
+    ours(daemon).into_iter().find(|flow| {
+        flow["key"].as_str().is_some_and(|key| key.contains("in_port(client)") && key.contains("eth_type(0x0800)"))
+    })
+}
+
+pub(crate) fn flows_of_ovs_are_forwarded_before_it_and_go_with_them() {
+    let beside = Beside::new();
+    let mut daemon = beside.agent();
+    assert_eq!(stream::send(50), 50);
+    eventually("the flow has a rule", || carrier(&daemon).is_some_and(|flow| flow["state"] == "partial"));
+    let dump = beside.vswitchd.appctl(&["dpctl/dump-flows", "-m"]).unwrap();
+    let before = carrier(&daemon).unwrap();
+    assert!(dump.contains(before["ufid"].as_str().unwrap()), "it has the name that OVS gave it: {dump}");
+    assert_eq!(stream::send(200), 200);
+    eventually("the rule has forwarded all of them", || {
+        carrier(&daemon).unwrap()["packets"].as_u64() == before["packets"].as_u64().map(|packets| packets + 200)
+    });
+    let line = sluice(&daemon, &["dump-flows", "-m"]);
+    assert!(line.contains("dp-extra-info:permanent,source[ovs]"), "{line}");
+    let show = daemon.appctl(&["dpctl/show"]).out;
+    assert!(show.contains("source ovs: ovs-system, "), "{show}");
+    let refused = daemon.sluice(&["mod-flow", before["key"].as_str().unwrap(), "drop"]);
+    assert!(refused.err.contains("belongs to Open vSwitch"), "{}{}", refused.out, refused.err);
+
+    // Whatever a command takes away is wanted as long as OVS has it.
+    sluice(&daemon, &["flush"]);
+    eventually("the rule is back", || carrier(&daemon).is_some_and(|flow| flow["state"] == "partial"));
+
+    // What OVS does not age, the agent does not age; what OVS deletes is gone.
+    beside.vswitchd.set_rule("in_port=client,actions=drop");
+    let begun = Instant::now();
+    eventually("the flow drops", || carrier(&daemon).is_none_or(|flow| flow["actions"] == "drop"));
+    assert!(begun.elapsed() < BOUND, "{:?}", begun.elapsed());
+    assert_eq!(stream::send(20), 0);
+    assert_eq!(daemon.appctl(&["exit"]).code, Some(0));
+    assert!(daemon.wait().success());
+    assert!(beside.switch.filters("client").is_empty(), "an agent that ends leaves no rule of OVS's flows");
+    beside.forward();
+    eventually("OVS forwards by itself", || stream::send(10) == 10);
+}
+
+pub(crate) fn lost_messages_and_silent_flushes_end_in_the_flows_that_there_are() {
+    const MANY: usize = 2_000;
+    const LIMIT: usize = 500;
+    let beside = Beside::new();
+    let daemon = beside.switch.start_on::<&str>(
+        &[],
+        &format!("{KEYS}\nflow_limit = {LIMIT}"),
+        &format!("{TABLE}queue_bytes = 65536\n"),
+    );
+    let metric = |name: &str| daemon.metric(&format!("sluice_source_{name}{{source=\"ovs\"}}")).unwrap_or(-1.0);
+    eventually("the datapath is read", || metric("up") == 1.0);
+    beside.vswitchd.appctl(&["revalidator/pause"]).unwrap();
+    let signal = |signal| kill_process(Pid::from_raw(daemon.pid().cast_signed()).unwrap(), signal).unwrap();
+    // Nobody reads what the kernel tells.
+    signal(Signal::STOP);
+    beside.add_many(MANY);
+    signal(Signal::CONT);
+    eventually("all are known", || metric("flows") >= MANY as f64);
+    eventually("the loss is counted", || metric("losses_total") >= 1.0);
+    eventually("as many as there may be have rules", || {
+        daemon.metric("sluice_flows_placed{placement=\"software\"}") == Some(LIMIT as f64)
+    });
+    eventually("the others are left out", || metric("flows_left_out") == metric("flows") - LIMIT as f64);
+
+    // The kernel tells nobody that all flows are gone.
+    beside.vswitchd.appctl(&["dpctl/del-flows"]).unwrap();
+    let begun = Instant::now();
+    eventually("no flow is wanted any more", || metric("flows") < 10.0);
+    assert!(begun.elapsed() < BOUND, "{:?}", begun.elapsed());
+    eventually("the rules are gone", || beside.switch.filters("client").len() < 10);
+}
+
+pub(crate) fn a_kill_of_either_leaves_no_rule_without_its_flow() {
+    let beside = Beside::new();
+    let mut daemon = beside.agent();
+    assert_eq!(stream::send(20), 20);
+    eventually("the flow has a rule", || carrier(&daemon).is_some_and(|flow| flow["state"] == "partial"));
+    let stream = Stream::start();
+    daemon.signal("KILL");
+    daemon.wait();
+    assert!(!beside.switch.filters("client").is_empty(), "the kernel has the rules of a process that is gone");
+    let daemon = beside.agent();
+    eventually("the flow has a rule again", || carrier(&daemon).is_some_and(|flow| flow["state"] == "partial"));
+    stream.end_without_loss();
+
+    let mut daemon = daemon;
+    daemon.signal("KILL");
+    daemon.wait();
+    beside.vswitchd.set_rule("in_port=client,actions=drop");
+    eventually("OVS has changed its flow", || {
+        beside.flows_of("client") == 0 || {
+            beside.vswitchd.appctl(&["dpctl/dump-flows"]).unwrap().contains("actions:drop")
+        }
+    });
+    let daemon = beside.agent();
+    assert!(carrier(&daemon).is_none_or(|flow| flow["actions"] == "drop"));
+    assert_eq!(stream::send(20), 0, "no rule of before");
+}
