@@ -193,7 +193,14 @@ fn notes_for_ovs_vswitchd_are_read_as_it_prints_them() {
 #[test]
 fn messages_of_all_families_are_read_behind_their_headers() {
     let behind = |index: u32, attributes: &[u8]| [&[3, 1, 0, 0][..], &index.to_ne_bytes(), attributes].concat();
-    let datapath = behind(9, &bytes(|writer| writer.put_text(1, "ovs-system")));
+    let statistics: Vec<u8> = [4u64, 5, 6, 7].iter().flat_map(|counter| counter.to_ne_bytes()).collect();
+    let datapath = behind(
+        9,
+        &bytes(|writer| {
+            writer.put_text(1, "ovs-system");
+            writer.put(3, &statistics);
+        }),
+    );
     assert_eq!(Datapath::read(&datapath), Ok(Datapath { index: 9, name: "ovs-system".to_owned(), flows: 7 }));
     let vport = behind(
         9,
