@@ -1,0 +1,190 @@
+//! The agent's socket, at which the library in ovs-vswitchd asks for the memory.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+};
+
+use crate::memory::Refusal;
+use crate::protocol::{Message, Received, receive, send};
+use crate::publisher::Publisher;
+
+/// Where the library looks for the agent unless `SLUICE_OVS_FEEDBACK` in its environment names another place.
+pub const SOCKET: &str = "/run/sluice/ovs-feedback.sock";
+
+/// At most so many processes have the memory: one more takes the place of the oldest.
+const MAX_PEERS: usize = 8;
+
+/// What happened at the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A process was turned away: its user is neither root, nor the agent's own, nor one of those who may.
+    Denied {
+        /// Its user.
+        uid: u32,
+    },
+    /// A process asked for the memory and was sent it.
+    Asked {
+        /// Its number.
+        pid: i32,
+        /// What became of a memory that it had from an earlier agent, if it had one.
+        offered: Option<Offered>,
+    },
+    /// The library uses the memory.
+    Taken {
+        /// Its process.
+        pid: i32,
+    },
+    /// The library does not use it, and says why; or a number that is not known.
+    Refused {
+        /// Its process.
+        pid: i32,
+        /// Why.
+        why: Option<Refusal>,
+    },
+    /// A process said what makes no sense, and was turned away.
+    Garbage {
+        /// Its number.
+        pid: i32,
+    },
+    /// A process is gone.
+    Gone {
+        /// Its number.
+        pid: i32,
+    },
+}
+
+/// What became of a memory that a library had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offered {
+    /// The publisher goes on in it.
+    Adopted,
+    /// It was of another capacity, or the publisher's own is in use: what was in it is in the publisher's.
+    Copied,
+    /// It was not touched.
+    Refused(Refusal),
+}
+
+struct Peer {
+    socket: OwnedFd,
+    pid: i32,
+}
+
+/// Hands the memory of a [`Publisher`] over, and takes that of an earlier one back.
+///
+/// Everybody may connect whom the folder lets in, for ovs-vswitchd runs as root here and as a user of its own there. The kernel says whose
+/// process it is, and only root's, the agent's own user's and those of `users` are spoken to. Who is let in can make OVS count wrongly, and
+/// is as trusted in that as ovs-vswitchd itself; it cannot make the agent forward anything.
+pub struct Handover {
+    path: PathBuf,
+    listener: OwnedFd,
+    users: Vec<u32>,
+    peers: Vec<Peer>,
+}
+
+impl Handover {
+    /// Listens. A socket that nobody listens at any more is replaced.
+    pub fn bind(path: &Path, users: &[u32]) -> io::Result<Self> {
+        let address = SocketAddrUnix::new(path)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let new = || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        match connect(new()?, &address) {
+            Ok(()) | Err(Errno::AGAIN) => return Err(io::ErrorKind::AddrInUse.into()),
+            Err(Errno::CONNREFUSED) => std::fs::remove_file(path)?,
+            Err(_) => {}
+        }
+        let listener = new()?;
+        bind(&listener, &address)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+        listen(&listener, 16)?;
+        let mut users = users.to_vec();
+        users.extend([0, rustix::process::geteuid().as_raw()]);
+        Ok(Self { path: path.to_owned(), listener, users, peers: Vec::new() })
+    }
+
+    /// Waits until somebody wants something, at most so long; says whether somebody does.
+    pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
+        let sockets = self.peers.iter().map(|peer| peer.socket.as_fd()).chain([self.listener.as_fd()]);
+        let mut sockets: Vec<_> = sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
+        let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
+        match poll(&mut sockets, Some(&timeout)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Does what is wanted, and says what that was. Never waits.
+    pub fn serve(&mut self, publisher: &mut Publisher) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            let Ok(who) = socket_peercred(&socket) else { continue };
+            let (uid, pid) = (who.uid.as_raw(), who.pid.as_raw_nonzero().get());
+            if self.users.contains(&uid) {
+                self.peers.push(Peer { socket, pid });
+            } else {
+                events.push(Event::Denied { uid });
+            }
+            if self.peers.len() > MAX_PEERS {
+                events.push(Event::Gone { pid: self.peers.remove(0).pid });
+            }
+        }
+        self.peers.retain(|peer| peer.serve(publisher, &mut events));
+        events
+    }
+
+    /// How many processes are connected.
+    pub fn connected(&self) -> usize {
+        self.peers.len()
+    }
+}
+
+impl Peer {
+    /// Returns whether it is still there.
+    fn serve(&self, publisher: &mut Publisher, events: &mut Vec<Event>) -> bool {
+        let pid = self.pid;
+        loop {
+            match receive(&self.socket) {
+                Received::Nothing => return true,
+                Received::End => {
+                    events.push(Event::Gone { pid });
+                    return false;
+                }
+                Received::Message(Message::Hello, file) => {
+                    let offered = file.map(|file| match publisher.adopt(file) {
+                        Ok(true) => Offered::Adopted,
+                        Ok(false) => Offered::Copied,
+                        Err(refusal) => Offered::Refused(refusal),
+                    });
+                    if send(&self.socket, Message::Memory, Some(publisher.share())).is_err() {
+                        events.push(Event::Gone { pid });
+                        return false;
+                    }
+                    events.push(Event::Asked { pid, offered });
+                }
+                Received::Message(Message::Taken, _) => events.push(Event::Taken { pid }),
+                Received::Message(Message::Refused(why), _) => {
+                    events.push(Event::Refused { pid, why: Refusal::of(why) });
+                }
+                Received::Message(Message::Memory, _) | Received::Garbage => {
+                    events.push(Event::Garbage { pid });
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,58 @@
+//! Gives Open vSwitch the counters of flows that are forwarded past its datapath.
+//!
+//! OVS deletes a flow that the kernel's datapath tells nothing new of. A small library (`feedback/preload`), loaded into an unmodified
+//! ovs-vswitchd, adds what Sluice has counted to the kernel's answers. It reads this from memory that the agent's [`Publisher`] writes and
+//! its [`Handover`] hands over.
+//!
+//! # The memory
+//!
+//! A memfd, sealed against shrinking, growing and further seals. Three parts, on borders of 64 KiB; numbers are words of 64 bits in the
+//! order of the machine.
+//!
+//! | part | at | written by | words |
+//! |---|---|---|---|
+//! | header | 0 | agent, once | magic number `SLUICEFB`; version, 1; bytes of a record, 64; capacity in flows; slots, a power of two; epoch |
+//! | status | 64 KiB | library | counters, in the order of [`Counters`] |
+//! | records | 128 KiB | agent | one for each slot |
+//!
+//! A record has 64 bytes:
+//!
+//! | byte | what |
+//! |---|---|
+//! | 0 | sequence: odd while the slot is given to another flow |
+//! | 8 | UFID, 16 bytes as they stand in messages of the kernel |
+//! | 24 | packets |
+//! | 32 | bytes |
+//! | 40 | used, in ms of `CLOCK_MONOTONIC` |
+//! | 48 | life, one byte: 0 free, 1 live, 2 ended; TCP flags, one byte; when it ended, six bytes in ms (lowest bits first) |
+//! | 56 | reach of the slot: how many slots behind it the last record lies whose home it is, at most 127 |
+//!
+//! A UFID, mixed with the epoch, names the slot that is its home; its record lies there or in one of the slots behind, as far as the
+//! home's reach says. Twice as many slots as flows keep that short.
+//!
+//! The sequence guards only whose a record is. Packets, bytes, used and TCP flags each grow by themselves and are read and written as
+//! whole words, so that no reader ever has to go without them: a flow whose counters are missing from one answer would be counted twice
+//! by the next.
+//!
+//! # Handing it over
+//!
+//! The library connects to a UNIX socket (`SOCK_SEQPACKET`) and says hello, with the memory that it has, if it has one. The agent goes on
+//! in that memory, or copies what is in it, and sends its own. So a restarted agent continues the counters of the one before, no matter
+//! how that one ended, and while there is none the library goes on adding what was published last.
+
+mod handover;
+pub mod layout;
+mod memory;
+pub mod protocol;
+mod publisher;
+mod records;
+mod status;
+
+pub use handover::{Event, Handover, Offered, SOCKET};
+pub use memory::{Refusal, SEALS, Shape};
+pub use publisher::{CreateError, Full, Publisher};
+pub use records::Totals;
+pub use status::Counters;
+
+/// For how long after its withdrawal a flow's numbers are added to answers to its deletion, in ms.
+pub const GRACE: u64 = 1000;
