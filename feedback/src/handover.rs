@@ -164,7 +164,7 @@ impl Peer {
                         Ok(false) => Offered::Copied,
                         Err(refusal) => Offered::Refused(refusal),
                     });
-                    if send(&self.socket, Message::Memory, Some(publisher.share())).is_err() {
+                    if !send(&self.socket, Message::Memory, Some(publisher.share())) {
                         events.push(Event::Gone { pid });
                         return false;
                     }

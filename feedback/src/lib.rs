@@ -40,6 +40,9 @@
 //! in that memory, or copies what is in it, and sends its own. So a restarted agent continues the counters of the one before, no matter
 //! how that one ended, and while there is none the library goes on adding what was published last.
 
+mod ancillary;
+pub mod answer;
+mod attachment;
 mod handover;
 pub mod layout;
 mod memory;
@@ -48,6 +51,7 @@ mod publisher;
 mod records;
 mod status;
 
+pub use attachment::Attachment;
 pub use handover::{Event, Handover, Offered, SOCKET};
 pub use memory::{Refusal, SEALS, Shape};
 pub use publisher::{CreateError, Full, Publisher};

@@ -4,12 +4,12 @@
 
 #![allow(unsafe_code)]
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create};
+use rustix::io;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::layout::{self, MAGIC, PART, RECORD, VERSION, header, length};
@@ -137,7 +137,7 @@ impl Region {
         let protection = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: the kernel chooses a place where nothing is.
         let base = unsafe { mmap(null_mut(), bytes, protection, MapFlags::SHARED, file, offset as u64) }?;
-        let words = NonNull::new(base.cast()).ok_or(rustix::io::Errno::FAULT)?;
+        let words = NonNull::new(base.cast()).ok_or(io::Errno::FAULT)?;
         Ok(Self { words, count: bytes / 8 })
     }
 

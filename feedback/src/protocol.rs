@@ -1,15 +1,8 @@
 //! What the library and the agent say to each other: messages of one socket of the type `SOCK_SEQPACKET`, each with at most one file.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
-
+use crate::ancillary;
 use crate::layout::MAGIC;
 
 /// Counts up with every change that the other side must know of.
@@ -81,42 +74,23 @@ pub enum Received {
     Message(Message, Option<OwnedFd>),
 }
 
-/// Sends a message. Never waits.
-pub fn send(socket: impl AsFd, message: Message, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = file.as_slice();
-    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
-        return Err(Errno::NOBUFS.into());
-    }
-    let bytes = message.write();
-    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
-    Ok(())
+/// Sends a message, and says whether it went. Never waits.
+pub fn send(socket: impl AsFd, message: Message, file: Option<BorrowedFd<'_>>) -> bool {
+    ancillary::send(socket.as_fd(), message.write(), file).is_ok()
 }
 
 /// Receives a message. Never waits.
 pub fn receive(socket: impl AsFd) -> Received {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut bytes = [0; LENGTH];
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let received = match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
-        Ok(received) => received,
-        Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
-        Err(_) => return Received::End,
-    };
-    // Files that are not wanted are closed here.
-    let files = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(files) => Some(files),
-        _ => None,
-    });
-    let file = files.flatten().last();
-    if received.bytes == 0 {
-        return Received::End;
-    }
-    let is_whole = received.bytes == LENGTH && !received.flags.contains(ReturnFlags::TRUNC);
-    match Message::read(&bytes) {
-        Some(message) if is_whole => Received::Message(message, file),
-        _ => Received::Garbage,
+    // A byte more than a message has.
+    let mut bytes = [0; LENGTH + 1];
+    match ancillary::receive(socket.as_fd(), &mut bytes) {
+        Ok((LENGTH, file)) => match bytes.first_chunk().and_then(Message::read) {
+            Some(message) => Received::Message(message, file),
+            None => Received::Garbage,
+        },
+        Ok((0, _)) => Received::End,
+        Ok(_) => Received::Garbage,
+        Err(libc::EAGAIN | libc::EINTR) => Received::Nothing,
+        Err(_) => Received::End,
     }
 }

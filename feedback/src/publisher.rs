@@ -1,11 +1,11 @@
 //! The agent's side of the memory: the only one that writes records.
 
 use std::collections::VecDeque;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
 use rustix::fs::fstat;
+use rustix::io;
 use sluice_flow::ufid::Ufid;
 
 use crate::layout::{self, Life, MAX_REACH, Name, length, record};
@@ -32,7 +32,7 @@ pub enum CreateError {
     Capacity(usize),
     /// The kernel gave none.
     #[error("no shared memory: {0}")]
-    Io(#[from] io::Error),
+    Io(#[from] io::Errno),
 }
 
 /// Publishes what was counted for flows.

@@ -1,0 +1,52 @@
+//! The library's side of the memory: records to be read, counters to be written, and nothing else within its reach.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::fstat;
+
+use crate::layout::{PART, RECORD, RECORDS, STATUS};
+use crate::memory::{Refusal, Region, Shape, inspect};
+use crate::records::Records;
+use crate::status::Counters;
+
+/// A memory that is mapped to be read.
+pub struct Attachment {
+    file: OwnedFd,
+    shape: Shape,
+    /// Read-only.
+    records: Region,
+    status: Region,
+}
+
+impl Attachment {
+    /// Maps a memory, or says why it is not used.
+    pub fn new(file: OwnedFd) -> Result<Self, Refusal> {
+        let shape = inspect(file.as_fd())?;
+        let length = shape.slots.saturating_mul(RECORD);
+        let records = Region::map(file.as_fd(), RECORDS, length, false).map_err(|_| Refusal::Map)?;
+        let status = Region::map(file.as_fd(), STATUS, PART, true).map_err(|_| Refusal::Map)?;
+        Ok(Self { file, shape, records, status })
+    }
+
+    /// The memory itself, to give it back.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Whether that is the same memory.
+    pub fn is(&self, file: BorrowedFd<'_>) -> bool {
+        match (fstat(&self.file), fstat(file)) {
+            (Ok(own), Ok(other)) => (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino),
+            _ => false,
+        }
+    }
+
+    /// Adds to the counters that the agent sees.
+    pub fn count(&self, counters: Counters) {
+        counters.add_to(self.status.words());
+    }
+
+    pub(crate) fn records(&self) -> Records<'_> {
+        Records::new(self.records.words(), self.shape.slots, self.shape.epoch)
+    }
+}
