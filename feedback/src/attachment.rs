@@ -1,10 +1,11 @@
-//! The library's side of the memory: records to be read, counters to be written, and nothing else within its reach.
+//! The library's side of the memory: records to be read, counters and marks to be written, and nothing else within its reach.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::fstat;
 
-use crate::layout::{PART, RECORD, RECORDS, STATUS};
+use crate::layout::{PART, RECORD, RECORDS, STATUS, marks};
+use crate::marks::Marks;
 use crate::memory::{Refusal, Region, Shape, inspect};
 use crate::records::Records;
 use crate::status::Counters;
@@ -16,6 +17,7 @@ pub struct Attachment {
     /// Read-only.
     records: Region,
     status: Region,
+    marks: Region,
 }
 
 impl Attachment {
@@ -25,7 +27,9 @@ impl Attachment {
         let length = shape.slots.saturating_mul(RECORD);
         let records = Region::map(file.as_fd(), RECORDS, length, false).map_err(|_| Refusal::Map)?;
         let status = Region::map(file.as_fd(), STATUS, PART, true).map_err(|_| Refusal::Map)?;
-        Ok(Self { file, shape, records, status })
+        let marks = Region::map(file.as_fd(), marks(shape.slots), shape.slots.saturating_mul(8), true)
+            .map_err(|_| Refusal::Map)?;
+        Ok(Self { file, shape, records, status, marks })
     }
 
     /// The memory itself, to give it back.
@@ -48,5 +52,9 @@ impl Attachment {
 
     pub(crate) fn records(&self) -> Records<'_> {
         Records::new(self.records.words(), self.shape.slots, self.shape.epoch)
+    }
+
+    pub(crate) fn marks(&self) -> Marks<'_> {
+        Marks(self.marks.words())
     }
 }

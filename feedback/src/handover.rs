@@ -22,6 +22,8 @@ pub const SOCKET: &str = "/run/sluice/ovs-feedback.sock";
 
 /// At most so many processes have the memory: one more takes the place of the oldest.
 const MAX_PEERS: usize = 8;
+/// At most so many connections are accepted, and messages of each of them received, at a time: the rest waits for the next.
+const MAX_AT_ONCE: usize = 16;
 
 /// What happened at the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,10 +124,14 @@ impl Handover {
         }
     }
 
-    /// Does what is wanted, and says what that was. Never waits.
+    /// Does what is wanted, and says what that was. Never waits, and may be called as often as once in a tick of 100 ms.
+    ///
+    /// A memory that is offered is looked through: about 20 ms for 200,000 flows, once after a start of the agent.
     pub fn serve(&mut self, publisher: &mut Publisher) -> Vec<Event> {
         let mut events = Vec::new();
-        while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        for _ in 0..MAX_AT_ONCE {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let Ok(socket) = accept_with(&self.listener, flags) else { break };
             let Ok(who) = socket_peercred(&socket) else { continue };
             let (uid, pid) = (who.uid.as_raw(), who.pid.as_raw_nonzero().get());
             if self.users.contains(&uid) {
@@ -151,7 +157,7 @@ impl Peer {
     /// Returns whether it is still there.
     fn serve(&self, publisher: &mut Publisher, events: &mut Vec<Event>) -> bool {
         let pid = self.pid;
-        loop {
+        for _ in 0..MAX_AT_ONCE {
             match receive(&self.socket) {
                 Received::Nothing => return true,
                 Received::End => {
@@ -180,6 +186,7 @@ impl Peer {
                 }
             }
         }
+        true
     }
 }
 

@@ -14,6 +14,11 @@ pub const STATUS: usize = PART;
 /// Where the records begin.
 pub const RECORDS: usize = 2 * PART;
 
+/// Where the marks begin, one word for each slot, in a memory of so many slots.
+pub const fn marks(slots: usize) -> usize {
+    RECORDS + (slots * RECORD).next_multiple_of(PART)
+}
+
 /// Bytes of a record: a line of the processor's cache.
 pub const RECORD: usize = 64;
 /// The same in words.
@@ -136,5 +141,5 @@ pub(crate) fn slots(capacity: usize) -> Option<usize> {
 
 /// Bytes of a memory of so many slots.
 pub(crate) const fn length(slots: usize) -> usize {
-    RECORDS + slots * RECORD
+    marks(slots) + slots * 8
 }

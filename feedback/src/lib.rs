@@ -6,14 +6,15 @@
 //!
 //! # The memory
 //!
-//! A memfd, sealed against shrinking, growing and further seals. Three parts, on borders of 64 KiB; numbers are words of 64 bits in the
+//! A memfd, sealed against shrinking, growing and further seals. Four parts, on borders of 64 KiB; numbers are words of 64 bits in the
 //! order of the machine.
 //!
 //! | part | at | written by | words |
 //! |---|---|---|---|
 //! | header | 0 | agent, once | magic number `SLUICEFB`; version, 1; bytes of a record, 64; capacity in flows; slots, a power of two; epoch |
 //! | status | 64 KiB | library | counters, in the order of [`Counters`] |
-//! | records | 128 KiB | agent | one for each slot |
+//! | records | 128 KiB | agent | one record for each slot |
+//! | marks | behind the records | library | one word for each slot: the sequence of the record whose deletion was answered last |
 //!
 //! A record has 64 bytes:
 //!
@@ -34,6 +35,10 @@
 //! whole words, so that no reader ever has to go without them: a flow whose counters are missing from one answer would be counted twice
 //! by the next.
 //!
+//! A record has another sequence in each life of its flow. When the library has added a record to an answer to a deletion, it marks the
+//! slot with the record's sequence, and adds that record to nothing any more: OVS may make the flow again before the agent has heard of
+//! its deletion, and what was counted for the life before would be counted twice.
+//!
 //! # Handing it over
 //!
 //! The library connects to a UNIX socket (`SOCK_SEQPACKET`) and says hello, with the memory that it has, if it has one. The agent goes on
@@ -45,6 +50,7 @@ pub mod answer;
 mod attachment;
 mod handover;
 pub mod layout;
+mod marks;
 mod memory;
 pub mod protocol;
 mod publisher;
@@ -58,5 +64,5 @@ pub use publisher::{CreateError, Full, Publisher};
 pub use records::Totals;
 pub use status::Counters;
 
-/// For how long after its withdrawal a flow's numbers are added to answers to its deletion, in ms.
-pub const GRACE: u64 = 1000;
+/// For how long after its withdrawal a flow's numbers are added to an answer to its deletion, in ms.
+pub const GRACE: u64 = 5000;

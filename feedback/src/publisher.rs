@@ -8,9 +8,10 @@ use rustix::fs::fstat;
 use rustix::io;
 use sluice_flow::ufid::Ufid;
 
-use crate::layout::{self, Life, MAX_REACH, Name, length, record};
+use crate::layout::{self, Life, MAX_REACH, Name, length, marks, record};
+use crate::marks::Marks;
 use crate::memory::{self, Refusal, Region, Shape};
-use crate::records::{Found, Records, Totals};
+use crate::records::{Found, Record, Records, Totals};
 use crate::status::Counters;
 
 /// Why a flow has no record.
@@ -72,7 +73,7 @@ impl Publisher {
     pub fn publish(&mut self, ufid: Ufid, totals: Totals) -> Result<(), Full> {
         let name = Name::from(ufid);
         match self.records().find(name) {
-            Found::At(slot, Life::Live, before) => {
+            Found::At(Record { slot, life: Life::Live, totals: before, .. }) => {
                 let raise = |place, before: u64, now: u64| {
                     if now > before {
                         self.store(slot, place, now);
@@ -86,7 +87,7 @@ impl Publisher {
                 }
                 return Ok(());
             }
-            Found::At(slot, ..) => {
+            Found::At(Record { slot, .. }) => {
                 if self.live >= self.shape.capacity {
                     return Err(Full::Flows(self.shape.capacity));
                 }
@@ -116,13 +117,13 @@ impl Publisher {
     /// [`GRACE`](crate::GRACE), to answers to deletions only.
     pub fn withdraw(&mut self, ufid: Ufid, now: u64) -> Option<Totals> {
         let name = Name::from(ufid);
-        let Found::At(slot, Life::Live, totals) = self.records().find(name) else { return None };
+        let Found::At(Record { slot, life: Life::Live, totals, .. }) = self.records().find(name) else { return None };
         self.store(slot, record::STATE, Life::Ended(now).word(totals.tcp_flags));
         self.live -= 1;
         self.ended.push_back(name);
         if self.ended.len() > self.kept()
             && let Some(oldest) = self.ended.pop_front()
-            && let Found::At(slot, Life::Ended(_), _) = self.records().find(oldest)
+            && let Found::At(Record { slot, life: Life::Ended(_), .. }) = self.records().find(oldest)
         {
             self.free(slot);
         }
@@ -132,9 +133,18 @@ impl Publisher {
     /// What is published of a flow.
     pub fn get(&self, ufid: Ufid) -> Option<Totals> {
         match self.records().find(ufid.into()) {
-            Found::At(_, Life::Live, totals) => Some(totals),
+            Found::At(Record { life: Life::Live, totals, .. }) => Some(totals),
             _ => None,
         }
+    }
+
+    /// Whether ovs-vswitchd has deleted a flow that is published: it has received the kernel's answer, and nothing is added for the flow
+    /// any more.
+    ///
+    /// The agent, who may have missed that, tells by it that a flow of this UFID that is there nevertheless is a new life, which begins
+    /// after [`withdraw`](Self::withdraw).
+    pub fn is_deleted(&self, ufid: Ufid) -> bool {
+        matches!(self.records().find(ufid.into()), Found::At(record) if record.life == Life::Live && self.marks().has(&record))
     }
 
     /// All that is published.
@@ -171,6 +181,11 @@ impl Publisher {
         Counters::read(&self.region.words()[layout::STATUS / 8..layout::RECORDS / 8])
     }
 
+    /// The memory, for who hands it over by a way of its own.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
     /// The memory, to hand it to somebody.
     pub(crate) fn share(&mut self) -> BorrowedFd<'_> {
         self.is_shared = true;
@@ -178,7 +193,7 @@ impl Publisher {
     }
 
     /// Goes on in a memory that an earlier agent had made, or takes over what is in it. Returns whether the memory is its own now.
-    pub(crate) fn adopt(&mut self, file: OwnedFd) -> Result<bool, Refusal> {
+    pub fn adopt(&mut self, file: OwnedFd) -> Result<bool, Refusal> {
         let shape = memory::inspect(file.as_fd())?;
         if self.is_same(file.as_fd()) {
             self.is_shared = true;
@@ -207,41 +222,56 @@ impl Publisher {
     }
 
     /// Frees what an agent that was killed left half done, and what cannot be, and finds how far records lie from their homes.
+    ///
+    /// The library goes on reading meanwhile: a record that stays is within reach at any time.
     fn repair(&mut self) {
         self.live = 0;
         self.ended.clear();
-        (0..self.shape.slots).for_each(|slot| self.store(slot, record::REACH, 0));
+        let mut reaches = vec![0; self.shape.slots];
         for slot in 0..self.shape.slots {
             let records = self.records();
-            let (life, _) = records.read(slot);
             let name = records.name(slot);
             let home = records.home(name);
             let distance = slot.wrapping_sub(home) & records.mask();
-            let is_whole = records.load(slot, record::SEQUENCE) & 1 == 0;
-            if life != Life::Live
-                || !is_whole
-                || distance as u64 > MAX_REACH
-                || self.live >= self.shape.capacity
-                // The same flow a second time.
-                || matches!(records.find(name), Found::At(other, ..) if other != slot)
-            {
-                self.free(slot);
-                continue;
-            }
-            if distance > records.reach(home) {
+            if distance as u64 <= MAX_REACH && distance > records.reach(home) && records.read(slot).0 != Life::Free {
                 self.store(home, record::REACH, distance as u64);
             }
-            self.live += 1;
+            match records.find(name) {
+                Found::At(record) if record.slot == slot && !self.marks().has(&record) => match record.life {
+                    Life::Live if self.live < self.shape.capacity => self.live += 1,
+                    Life::Ended(_) if self.ended.len() < self.kept() => self.ended.push_back(name),
+                    _ => {
+                        self.free(slot);
+                        continue;
+                    }
+                },
+                // Nobody's, half written, deleted, too far away, or a second one of the same flow.
+                _ => {
+                    self.free(slot);
+                    continue;
+                }
+            }
+            reaches[home] = reaches[home].max(distance);
+        }
+        for (slot, reach) in reaches.into_iter().enumerate() {
+            if self.records().reach(slot) > reach {
+                self.store(slot, record::REACH, reach as u64);
+            }
         }
     }
 
     fn records(&self) -> Records<'_> {
-        Records::new(&self.region.words()[layout::RECORDS / 8..], self.shape.slots, self.shape.epoch)
+        let end = marks(self.shape.slots) / 8;
+        Records::new(&self.region.words()[layout::RECORDS / 8..end], self.shape.slots, self.shape.epoch)
     }
 
-    /// How many withdrawn flows are kept.
+    fn marks(&self) -> Marks<'_> {
+        Marks(&self.region.words()[marks(self.shape.slots) / 8..])
+    }
+
+    /// How many withdrawn flows are kept: more than ovs-vswitchd has in deletion at a time, which is 50 for each of its revalidators.
     fn kept(&self) -> usize {
-        (self.shape.capacity / 8).clamp(1, 1024)
+        (self.shape.capacity / 8).clamp(1, 4096)
     }
 
     /// The slot for another flow, and how far it is from its home: a free one, or that of a flow that has ended.

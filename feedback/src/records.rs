@@ -25,10 +25,20 @@ pub struct Totals {
 pub(crate) enum Found {
     /// The flow has none.
     No,
-    /// It is in this slot.
-    At(usize, Life, Totals),
+    /// It is there.
+    At(Record),
     /// It has one that was given to another flow whenever it was read.
     Torn,
+}
+
+/// A record that was read whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) slot: usize,
+    /// Another one for each life that was in the slot.
+    pub(crate) sequence: u64,
+    pub(crate) life: Life,
+    pub(crate) totals: Totals,
 }
 
 /// The records of a memory.
@@ -95,8 +105,8 @@ impl<'a> Records<'a> {
                 continue;
             }
             match self.read_whole(slot, name) {
-                Some((Life::Free, _)) => {}
-                Some((life, totals)) => return Found::At(slot, life, totals),
+                Some(Record { life: Life::Free, .. }) => {}
+                Some(record) => return Found::At(record),
                 None => outcome = Found::Torn,
             }
         }
@@ -104,14 +114,15 @@ impl<'a> Records<'a> {
     }
 
     /// Reads a record of one flow and no other. `None` if it changed hands at each attempt.
-    fn read_whole(&self, slot: usize, name: Name) -> Option<(Life, Totals)> {
+    fn read_whole(&self, slot: usize, name: Name) -> Option<Record> {
         for _ in 0..ATTEMPTS {
-            let before = self.load(slot, record::SEQUENCE);
+            let sequence = self.load(slot, record::SEQUENCE);
             fence(Ordering::Acquire);
-            let (is_same, read) = (self.name(slot) == name, self.read(slot));
+            let (is_same, (life, totals)) = (self.name(slot) == name, self.read(slot));
             fence(Ordering::Acquire);
-            if before & 1 == 0 && self.load(slot, record::SEQUENCE) == before {
-                return Some(if is_same { read } else { (Life::Free, Totals::default()) });
+            if sequence & 1 == 0 && self.load(slot, record::SEQUENCE) == sequence {
+                let life = if is_same { life } else { Life::Free };
+                return Some(Record { slot, sequence, life, totals });
             }
             std::hint::spin_loop();
         }

@@ -16,8 +16,10 @@ use crate::link::{set_path, tend, with_memory};
 
 /// Longer than all that the kernel puts into a datagram of a dump (32 KiB), and as long as ovs-vswitchd says that messages are.
 const LONGEST: usize = 1 << 16;
-/// Bytes of the shortest message about a flow: three headers and a UFID.
-const SHORTEST: usize = 44;
+/// Bytes of the shortest message that is looked at: the end of a dump, which is a header and a number.
+const SHORTEST: usize = 20;
+/// `NLMSG_DONE`. It comes with each look of ovs-vswitchd at its flows, even if there are none.
+const DONE: u16 = 3;
 
 /// libc's function; null until it is found.
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -57,14 +59,21 @@ pub(crate) unsafe extern "C" fn recvmsg(socket: c_int, message: *mut msghdr, fla
     // ovs-vswitchd's first buffer has room for many messages; what is split earlier is not its.
     let Some(kind) = buffers.first().and_then(|first| kind(first)) else { return received };
     let family = FAMILY.load(Ordering::Relaxed);
-    let is_wanted = if family == 0 { kind == CONTROLLER } else { kind == family };
+    let is_wanted = if family == 0 { kind == CONTROLLER } else { kind == family || kind == DONE };
     // SAFETY: as above.
     if !is_wanted || unsafe { (*message).msg_flags } & libc::MSG_TRUNC != 0 {
         return received;
     }
     // SAFETY: libc has a place for it in each thread.
     let errno = unsafe { *libc::__errno_location() };
-    let length = if is_generic_netlink(socket) { add(buffers, length, family) } else { length };
+    let length = match is_generic_netlink(socket) {
+        true if kind == DONE => {
+            tend(now());
+            length
+        }
+        true => add(buffers, length, family),
+        false => length,
+    };
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     ssize_t::try_from(length).unwrap_or(received)

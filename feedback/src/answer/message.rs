@@ -68,6 +68,14 @@ pub(super) fn attributes(message: &[u8], mut at: usize, mut see: impl FnMut(u16,
     true
 }
 
+/// The UFID of the message that begins at a place, if it is the first of its attributes, as it is in all of the kernel's.
+pub(super) fn leading_name(datagram: &[u8], at: usize) -> Option<Name> {
+    let attribute = at.wrapping_add(FLOW_HEADER);
+    let is_name =
+        half(datagram, attribute)? == 20 && half(datagram, attribute.wrapping_add(2))? & KIND == attribute::UFID;
+    chunk(datagram, attribute.wrapping_add(ATTRIBUTE_HEADER)).filter(|_| is_name).map(Name::from_message)
+}
+
 /// What is of interest in a message about a flow. Places are those of payloads; 0 is that it is not there, for a header is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flow {

@@ -7,14 +7,19 @@
 mod message;
 mod output;
 
+use std::hint::black_box;
 use std::io::IoSliceMut;
 
 use crate::GRACE;
 use crate::attachment::Attachment;
 use crate::layout::Life;
+use crate::layout::record::REACH;
+use crate::marks::Marks;
 use crate::records::{Found, Records, Totals};
 use crate::status::Counters;
-use message::{ATTRIBUTE_HEADER, Flow, NETLINK_HEADER, aligned, attribute, attributes, half, long, message, put};
+use message::{
+    ATTRIBUTE_HEADER, Flow, NETLINK_HEADER, aligned, attribute, attributes, half, leading_name, long, message, put,
+};
 use output::Output;
 
 /// `GENL_ID_CTRL`: the family that tells of families.
@@ -65,9 +70,9 @@ pub fn change(
     if room < datagram.len() {
         return datagram.len();
     }
-    let records = attachment.records();
     let mut answer = Answer {
-        records,
+        records: attachment.records(),
+        marks: attachment.marks(),
         now,
         room: room.saturating_sub(datagram.len()),
         grown: 0,
@@ -81,6 +86,7 @@ pub fn change(
 
 struct Answer<'a, 'b, 'c> {
     records: Records<'a>,
+    marks: Marks<'a>,
     now: u64,
     /// Bytes that the buffers have left.
     room: usize,
@@ -92,6 +98,7 @@ struct Answer<'a, 'b, 'c> {
 
 impl Answer<'_, '_, '_> {
     fn change(&mut self, datagram: &mut [u8], family: u16) {
+        self.touch(datagram, family);
         let mut at = 0;
         while at < datagram.len() {
             let Some((kind, end)) = message(datagram, at) else {
@@ -123,6 +130,22 @@ impl Answer<'_, '_, '_> {
         }
     }
 
+    /// Reads a word of each record that will be wanted. Most of what a look costs is the wait for memory, and those of looks that do not
+    /// depend on each other go on at the same time.
+    fn touch(&self, datagram: &[u8], family: u16) {
+        let (mut at, mut sum) = (0, 0);
+        while let Some((kind, end)) = message(datagram, at) {
+            if kind == family
+                && let Some(name) = leading_name(datagram, at)
+            {
+                let home = self.records.home(name);
+                sum ^= self.records.load(home, REACH) ^ self.marks.load(home);
+            }
+            at = aligned(end);
+        }
+        black_box(sum);
+    }
+
     /// Adds to one message in its place, and returns what is to come behind it. `None` if it stays as it is.
     fn add(&mut self, message: &mut [u8], padding: usize) -> Option<Added> {
         let Some(flow) = Flow::read(message) else {
@@ -131,15 +154,27 @@ impl Answer<'_, '_, '_> {
         };
         let name = flow.name?;
         self.counters.messages = self.counters.messages.wrapping_add(1);
-        let mut totals = match self.records.find(name) {
-            Found::At(_, Life::Live, totals) => totals,
-            Found::At(_, Life::Ended(at), totals) if flow.is_deletion && self.now.abs_diff(at) <= GRACE => totals,
-            Found::At(..) | Found::No => return None,
+        let record = match self.records.find(name) {
+            Found::At(record) => record,
+            Found::No => return None,
             Found::Torn => {
                 self.counters.torn = self.counters.torn.wrapping_add(1);
                 return None;
             }
         };
+        let is_wanted = match record.life {
+            Life::Live => true,
+            Life::Ended(at) => flow.is_deletion && self.now.abs_diff(at) <= GRACE,
+            Life::Free => false,
+        };
+        // What was deleted before is another life of the UFID, which the agent has not heard of yet.
+        if !is_wanted || self.marks.has(&record) {
+            return None;
+        }
+        if flow.is_deletion {
+            self.marks.set(&record);
+        }
+        let mut totals = record.totals;
         // A time that is still to come would keep the flow for as long.
         totals.used = totals.used.min(self.now);
         let added = Added::new(&flow, &totals);

@@ -2,6 +2,12 @@
 
 use std::io::IoSliceMut;
 
+/// Copies as much as there is room for. Apart, so that the compiler makes one `memcpy` of it; that of the standard library may panic.
+#[inline(never)]
+fn copy(to: &mut [u8], from: &[u8]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+}
+
 pub(super) struct Output<'a, 'b> {
     buffers: &'a mut [IoSliceMut<'b>],
     at: usize,
@@ -21,7 +27,7 @@ impl<'a, 'b> Output<'a, 'b> {
     pub(super) fn write(&mut self, mut bytes: &[u8]) {
         self.forward(bytes.len(), |place, count| {
             let (now, later) = bytes.split_at_checked(count).unwrap_or_default();
-            place.iter_mut().zip(now).for_each(|(to, from)| *to = *from);
+            copy(place, now);
             bytes = later;
         });
     }
