@@ -10,6 +10,7 @@
 mod accidents;
 mod configured;
 mod disturbances;
+mod feedback;
 mod kill;
 mod life;
 mod mirroring;
@@ -60,6 +61,10 @@ const STORIES: &[Story] = &[
     ("a_kill_of_either_leaves_no_rule_without_its_flow", |_| {
         source::a_kill_of_either_leaves_no_rule_without_its_flow();
     }),
+    ("ovs_vswitchd_counts_and_keeps_what_is_forwarded_past_it", |_| {
+        feedback::ovs_vswitchd_counts_and_keeps_what_is_forwarded_past_it();
+    }),
+    ("ovs_vswitchd_survives_an_agent_of_any_kind", |_| feedback::ovs_vswitchd_survives_an_agent_of_any_kind()),
     ("rules_that_somebody_changes_are_found_and_mended", |_| {
         accidents::rules_that_somebody_changes_are_found_and_mended();
     }),
@@ -111,6 +116,7 @@ const STORIES: &[Story] = &[
 ];
 
 fn main() -> ExitCode {
+    feedback::play_agent();
     // `tests/lab/run` says with this where to leave files.
     if std::env::var_os("LAB_OUT").is_some() { inside() } else { outside() }
 }

@@ -20,9 +20,14 @@ pub(crate) const PORT: u16 = 5000;
 
 /// Sends so many, and says how many came through.
 pub(crate) fn send(count: u64) -> u64 {
+    send_from(0, count)
+}
+
+/// The same from this port of the client, or any if it is 0: the UFID that OVS gives is that of all bits of the first packet.
+pub(crate) fn send_from(port: u16, count: u64) -> u64 {
     let server = listen();
     within("client", || {
-        let client = connect();
+        let client = connect_from(port);
         (0..count).for_each(|number| send_one(&client, number));
     });
     let mut buffer = [0; DATA];
@@ -90,7 +95,11 @@ fn listen() -> UdpSocket {
 }
 
 fn connect() -> UdpSocket {
-    let socket = UdpSocket::bind((CLIENT, 0)).unwrap();
+    connect_from(0)
+}
+
+fn connect_from(port: u16) -> UdpSocket {
+    let socket = UdpSocket::bind((CLIENT, port)).unwrap();
     socket.connect((SERVER, PORT)).unwrap();
     socket
 }
