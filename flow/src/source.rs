@@ -55,6 +55,9 @@ pub trait Intake {
     /// Shows every flow of the source that is wanted.
     fn visit(&self, visit: &mut dyn FnMut(Standing));
 
+    /// Shows one of them.
+    fn standing(&self, ufid: Ufid) -> Option<Standing>;
+
     /// Takes what is known of the source, for those who look at the agent.
     fn report(&self, report: SourceReport);
 }

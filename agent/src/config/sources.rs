@@ -22,6 +22,9 @@ pub struct OvsSource {
     /// The name of the port that packets of tunnels take. Without one, which is the default, ports of tunnels and their flows are left to
     /// Open vSwitch.
     pub underlay: Option<String>,
+    /// What Open vSwitch hears of the packets that are forwarded here: `"shared"` (default), all that is counted, by shared memory, if our
+    /// library is loaded into ovs-vswitchd; or `"none"`.
+    pub feedback: Feedback,
     /// The bytes of notifications of the kernel that wait for the agent at most, 64 KiB to 1 GiB. When more come, they are lost, and all flows
     /// are compared. Default 8388608, some 10,000 new flows.
     #[serde(deserialize_with = "forms::queue_bytes")]
@@ -30,6 +33,16 @@ pub struct OvsSource {
 
 impl Default for OvsSource {
     fn default() -> Self {
-        Self { datapath: "ovs-system".to_owned(), underlay: None, queue_bytes: 8 << 20 }
+        Self { datapath: "ovs-system".to_owned(), underlay: None, feedback: Feedback::Shared, queue_bytes: 8 << 20 }
     }
+}
+
+/// Whether Open vSwitch hears of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Feedback {
+    /// Of all that is counted.
+    Shared,
+    /// Of none.
+    None,
 }

@@ -8,11 +8,10 @@ use sluice_flow::port::PortNames;
 use sluice_flow::source::{Intake, SourceReport, Standing};
 use sluice_flow::table::{FlowView, TableError};
 use sluice_flow::ufid::Seed;
-use sluice_flow::{EndReason, Field, Flow, Origin, Port, PortNumber, Refusal, Ufid};
+use sluice_flow::{EndReason, Field, Flow, FlowState, Origin, Port, PortNumber, Refusal, Ufid};
 use sluice_host::liveness::Progress;
 use sluice_objects::Origin as ObjectOrigin;
 
-use super::is_ending;
 use crate::agent::{ANSWER_TIME, Agent};
 
 /// The agent as one source sees it.
@@ -43,6 +42,19 @@ impl<'a> AgentIntake<'a> {
     /// The flow that a UFID names, whoever wants it.
     fn named(&self, ufid: Ufid) -> Option<FlowView> {
         self.agent.table.view(self.agent.table.find(ufid)?)
+    }
+
+    /// How a flow stands, if it is one of the source that is wanted.
+    fn standing_of(&self, view: &FlowView) -> Option<Standing> {
+        let is_wanted = view.flow.origin == self.origin && view.state != FlowState::Deleting;
+        is_wanted.then(|| Standing {
+            ufid: view.flow.ufid,
+            state: view.state,
+            packets: view.counters.packets,
+            bytes: view.counters.bytes,
+            idle: view.counters.used.map(|used| self.agent.clock.now().since(used)),
+            tcp_flags: view.counters.tcp_flags,
+        })
     }
 
     fn try_put(&self, flow: &Flow) -> Result<(), TableError> {
@@ -150,20 +162,14 @@ impl Intake for AgentIntake<'_> {
     }
 
     fn visit(&self, visit: &mut dyn FnMut(Standing)) {
-        let now = self.agent.clock.now();
         self.agent.table.visit(&mut |view| {
-            if view.flow.origin == self.origin && !is_ending(view.state) {
-                visit(Standing {
-                    ufid: view.flow.ufid,
-                    state: view.state,
-                    packets: view.counters.packets,
-                    bytes: view.counters.bytes,
-                    idle: view.counters.used.map(|used| now.since(used)),
-                    tcp_flags: view.counters.tcp_flags,
-                });
-            }
+            self.standing_of(&view).into_iter().for_each(&mut *visit);
             ControlFlow::Continue(())
         });
+    }
+
+    fn standing(&self, ufid: Ufid) -> Option<Standing> {
+        self.standing_of(&self.named(ufid)?)
     }
 
     fn report(&self, report: SourceReport) {

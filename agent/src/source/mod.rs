@@ -8,14 +8,17 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::TryRecvError;
 use parking_lot::Mutex;
-use sluice_feed_ovs::source::{DatapathSource, Options};
+use sluice_feed_ovs::source::{DatapathSource, FeedbackError, Options};
+use sluice_flow::Origin;
 use sluice_flow::source::{Source, SourceReport};
-use sluice_flow::{FlowState, Origin};
 use sluice_host::lifecycle::{Lifecycle, Stop};
 
 use self::intake::AgentIntake;
 use crate::agent::{ANSWER_TIME, Agent};
-use crate::config::Config;
+use crate::config::{Config, Feedback};
+
+/// In the run folder: where the library in ovs-vswitchd looks for the agent, unless it is told otherwise.
+const FEEDBACK_SOCKET: &str = "ovs-feedback.sock";
 
 /// How long a source may take to stop and to have its rules taken out.
 const STOP_DEADLINE: Duration = ANSWER_TIME.saturating_add(Duration::from_secs(5));
@@ -40,7 +43,7 @@ impl Reports {
 /// Runs the sources of the configuration. When they are stopped, the rules of their flows are taken out: nobody would say any more when a
 /// flow ends.
 pub fn run(agent: &Arc<Agent>, lifecycle: &mut Lifecycle) -> io::Result<()> {
-    for mut source in configured(&agent.config()) {
+    for mut source in configured(&agent.config()).map_err(io::Error::other)? {
         let agent = agent.clone();
         let name = format!("source-{}", source.origin().name());
         lifecycle.thread(&name, STOP_DEADLINE, move |stop| {
@@ -51,16 +54,19 @@ pub fn run(agent: &Arc<Agent>, lifecycle: &mut Lifecycle) -> io::Result<()> {
     Ok(())
 }
 
-fn configured(config: &Config) -> Vec<Box<dyn Source>> {
-    let ovs = config.sources.ovs.as_ref().map(|ovs| -> Box<dyn Source> {
-        Box::new(DatapathSource::new(Options {
-            datapath: ovs.datapath.clone(),
-            underlay: ovs.underlay.clone(),
-            queue_bytes: ovs.queue_bytes,
-            interval: config.poll_interval,
-        }))
-    });
-    ovs.into_iter().collect()
+fn configured(config: &Config) -> Result<Vec<Box<dyn Source>>, FeedbackError> {
+    let Some(ovs) = &config.sources.ovs else { return Ok(Vec::new()) };
+    let feedback = match ovs.feedback {
+        Feedback::Shared => Some((config.run_dir.join(FEEDBACK_SOCKET), config.flow_limit)),
+        Feedback::None => None,
+    };
+    Ok(vec![Box::new(DatapathSource::open(Options {
+        datapath: ovs.datapath.clone(),
+        underlay: ovs.underlay.clone(),
+        queue_bytes: ovs.queue_bytes,
+        feedback,
+        interval: config.poll_interval,
+    })?)])
 }
 
 fn bring(source: &mut dyn Source, agent: &Agent, stop: &Stop) {
@@ -75,9 +81,4 @@ fn bring(source: &mut dyn Source, agent: &Agent, stop: &Stop) {
         std::thread::sleep(Duration::from_millis(10));
     }
     stop.progress().rests();
-}
-
-/// Whether a flow is on its way out, which a source need not hear of any more.
-const fn is_ending(state: FlowState) -> bool {
-    matches!(state, FlowState::Deleting)
 }

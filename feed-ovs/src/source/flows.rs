@@ -32,6 +32,11 @@ impl Flows {
         self.named.len() as u64 + self.unnamed
     }
 
+    /// Whether it has one of this name.
+    pub(super) fn has(&self, ufid: Ufid) -> bool {
+        self.named.contains_key(&ufid)
+    }
+
     /// How many of them have a UFID.
     pub(super) fn named(&self) -> usize {
         self.named.len()

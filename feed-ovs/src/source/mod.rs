@@ -13,16 +13,23 @@
 //!   two answers in a row that are not as expected have all flows compared, at most once a second.
 //! - A message that is not understood takes the rule of its flow out.
 //! - When the source stops, or the datapath is gone, all rules are taken out.
+//!
+//! Open vSwitch deletes a flow that the kernel counts nothing for. So what the device counts goes back to ovs-vswitchd by
+//! [`sluice_feedback`], if a library of ours is loaded there. Without it flows are made anew every max-idle, and its counters are short.
 
+mod feedback;
 mod flows;
 mod ports;
 mod session;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sluice_flow::Origin;
 use sluice_flow::source::{Intake, Source, SourceReport};
 
+use self::feedback::Feedback;
+pub use self::feedback::FeedbackError;
 use self::session::Session;
 
 /// How long a datapath that is not there is left alone.
@@ -39,6 +46,9 @@ pub struct Options {
     pub underlay: Option<String>,
     /// The bytes of notifications that wait at most.
     pub queue_bytes: usize,
+    /// The socket at which the library in ovs-vswitchd asks for what was counted, and for how many flows there is memory; `None` if Open
+    /// vSwitch is told nothing.
+    pub feedback: Option<(PathBuf, usize)>,
     /// How often it is looked what was counted.
     pub interval: Duration,
 }
@@ -46,15 +56,20 @@ pub struct Options {
 /// The flows of a datapath.
 pub struct DatapathSource {
     options: Options,
+    feedback: Option<Feedback>,
     /// Over all sessions.
     report: SourceReport,
 }
 
 impl DatapathSource {
     /// One that reads nothing yet.
-    pub fn new(options: Options) -> Self {
+    ///
+    /// # Errors
+    /// Fails if the feedback cannot be shared.
+    pub fn open(options: Options) -> Result<Self, FeedbackError> {
         let report = SourceReport { subject: options.datapath.clone(), ..SourceReport::default() };
-        Self { options, report }
+        let feedback = options.feedback.as_ref().map(|(socket, flows)| Feedback::open(socket, *flows)).transpose()?;
+        Ok(Self { options, feedback, report })
     }
 }
 
@@ -65,9 +80,13 @@ impl Source for DatapathSource {
 
     fn run(&mut self, intake: &dyn Intake, stops: &dyn Fn() -> bool) {
         while !stops() {
-            let ended =
-                Session::begin(&self.options, &mut self.report, intake).and_then(|mut session| session.run(stops));
+            let feedback = self.feedback.as_mut();
+            let ended = Session::begin(&self.options, &mut self.report, feedback, intake)
+                .and_then(|mut session| session.run(stops));
             let Err(trouble) = ended else { break };
+            if let Some(feedback) = &mut self.feedback {
+                feedback.retain(|_| false);
+            }
             take_out(intake);
             let trouble = trouble.to_string();
             if self.report.trouble.as_ref() != Some(&trouble) {

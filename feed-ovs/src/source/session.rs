@@ -6,6 +6,7 @@ use sluice_flow::source::{Intake, SourceReport};
 use sluice_netdev::netlink::attribute::Malformed;
 
 use super::Options;
+use super::feedback::Feedback;
 use super::flows::Flows;
 use super::ports::Ports;
 use crate::kernel::{Kernel, KernelError};
@@ -16,6 +17,9 @@ use crate::wire::{Datapath, FlowMessage, Vport};
 const LOOK: Duration = Duration::from_millis(100);
 /// The time between two comparisons, at least.
 const BETWEEN_COMPARISONS: Duration = Duration::from_secs(1);
+/// What a person should know while ovs-vswitchd takes no feedback.
+const SHORT: &str =
+    "ovs-vswitchd does not hear what is forwarded here: its counters are short, and it makes flows anew every max-idle";
 /// How often flows that were not taken on are tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -51,6 +55,7 @@ pub(super) struct Session<'a> {
 struct Follower<'a> {
     options: &'a Options,
     report: &'a mut SourceReport,
+    feedback: Option<&'a mut Feedback>,
     intake: &'a dyn Intake,
     datapath: u32,
     flows: Flows,
@@ -66,6 +71,7 @@ impl<'a> Session<'a> {
     pub(super) fn begin(
         options: &'a Options,
         report: &'a mut SourceReport,
+        feedback: Option<&'a mut Feedback>,
         intake: &'a dyn Intake,
     ) -> Result<Self, Trouble> {
         let mut kernel = Kernel::open()?;
@@ -74,7 +80,7 @@ impl<'a> Session<'a> {
         let Datapath { index: datapath, .. } = find(&mut kernel, options)?;
         let (flows, ports) = (Flows::default(), Ports::default());
         let follower =
-            Follower { options, report, intake, datapath, flows, ports, must_compare: false, is_gone: false };
+            Follower { options, report, feedback, intake, datapath, flows, ports, must_compare: false, is_gone: false };
         let now = Instant::now();
         let mut session = Self { kernel, listener, follower, differs: false, compared: now, told: now };
         session.compare()?;
@@ -91,6 +97,9 @@ impl<'a> Session<'a> {
             self.hear(LOOK.saturating_sub(looked.elapsed()))?;
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
+                if let Some(feedback) = &mut self.follower.feedback {
+                    feedback.serve();
+                }
                 self.look()?;
             }
             let may_compare = self.compared.elapsed() >= BETWEEN_COMPARISONS;
@@ -162,6 +171,9 @@ impl<'a> Session<'a> {
             let _ = follower.flows.put(payload, follower.intake);
         })?;
         follower.flows.end_comparison(follower.intake);
+        if let Some(feedback) = &mut follower.feedback {
+            feedback.retain(|ufid| follower.flows.has(ufid));
+        }
         follower.report.comparisons += 1;
         self.differs = false;
         self.compared = Instant::now();
@@ -172,7 +184,12 @@ impl<'a> Session<'a> {
     fn tell(&mut self) {
         let follower = &mut self.follower;
         let mut wanted = 0;
-        follower.intake.visit(&mut |_| wanted += 1);
+        follower.intake.visit(&mut |standing| {
+            wanted += 1;
+            if let Some(feedback) = &mut follower.feedback {
+                feedback.tell(&standing);
+            }
+        });
         // Somebody has deleted flows by a command. As Open vSwitch would, the source puts them in again.
         if wanted < follower.flows.taken() {
             follower.must_compare = true;
@@ -180,6 +197,8 @@ impl<'a> Session<'a> {
         follower.report.flows = follower.flows.named();
         follower.report.flows_left_out = follower.flows.named() - follower.flows.taken();
         follower.report.ports_left_out = follower.ports.left_out();
+        let is_heard = follower.feedback.as_ref().is_some_and(|feedback| feedback.is_taken());
+        follower.report.caveat = (!is_heard).then(|| SHORT.to_owned());
         follower.intake.report(follower.report.clone());
         self.told = Instant::now();
     }
@@ -195,6 +214,11 @@ impl Follower<'_> {
                 }
                 self.report.messages += 1;
                 if change == Change::Deleted {
+                    if let (Some(feedback), Some(ufid)) = (&mut self.feedback, name) {
+                        // What was counted since it was last told.
+                        self.intake.standing(ufid).iter().for_each(|standing| feedback.tell(standing));
+                        feedback.end(ufid);
+                    }
                     self.flows.end(name, self.intake);
                 } else if !self.flows.put(payload, self.intake) {
                     self.must_compare = true;

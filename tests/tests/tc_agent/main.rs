@@ -55,6 +55,9 @@ const STORIES: &[Story] = &[
     ("flows_of_ovs_are_forwarded_before_it_and_go_with_them", |_| {
         source::flows_of_ovs_are_forwarded_before_it_and_go_with_them();
     }),
+    ("ovs_counts_and_keeps_what_is_forwarded_before_it", |_| {
+        source::ovs_counts_and_keeps_what_is_forwarded_before_it();
+    }),
     ("lost_messages_and_silent_flushes_end_in_the_flows_that_there_are", |_| {
         source::lost_messages_and_silent_flushes_end_in_the_flows_that_there_are();
     }),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use sluice_tests::daemon::Daemon;
+use sluice_tests::daemon::{Daemon, binary};
 use sluice_tests::lab::OffloadingVswitchd;
 
 use crate::stream::{self, Stream};
@@ -15,6 +15,9 @@ const BOUND: Duration = Duration::from_millis(1500);
 
 const KEYS: &str = "tc.policy = \"skip_hw\"";
 const TABLE: &str = "[source.ovs]\n";
+
+/// The client's port, where each datagram shall be of one flow.
+const SOURCE: u16 = 6000;
 
 struct Beside {
     switch: Switch,
@@ -113,6 +116,51 @@ pub(crate) fn flows_of_ovs_are_forwarded_before_it_and_go_with_them() {
     assert!(beside.switch.filters("client").is_empty(), "an agent that ends leaves no rule of OVS's flows");
     beside.forward();
     eventually("OVS forwards by itself", || stream::send(10) == 10);
+}
+
+pub(crate) fn ovs_counts_and_keeps_what_is_forwarded_before_it() {
+    const MAX_IDLE: Duration = Duration::from_secs(4);
+    run("modprobe openvswitch");
+    let switch = Switch::new();
+    let socket = switch.folder().join("run/ovs-feedback.sock").display().to_string();
+    let library = binary("libsluice_ovs_feedback.so");
+    let environment = [("LD_PRELOAD", library.to_str().unwrap()), ("SLUICE_OVS_FEEDBACK", &socket)];
+    let settings = format!("hw-offload=false max-idle={}", MAX_IDLE.as_millis());
+    let vswitchd = OffloadingVswitchd::start_with((Some("nic"), &["client", "server"]), &settings, &environment);
+    vswitchd.set_rule("in_port=client,udp,actions=output:server");
+    let counted = || {
+        let rules = vswitchd.rules();
+        let rule = rules.lines().find(|line| line.contains("udp")).unwrap();
+        let digits = rule.split("n_packets=").nth(1).unwrap().split(',').next().unwrap();
+        digits.parse::<u64>().unwrap()
+    };
+    let daemon = switch.start_on::<&str>(&[], KEYS, TABLE);
+    let mut sent = stream::send_from(SOURCE, 20);
+    let is_there = || carrier(&daemon).is_some_and(|flow| flow["state"] == "partial");
+    eventually("the flow has a rule, and ovs-vswitchd hears of it", || {
+        sent += stream::send_from(SOURCE, 1);
+        is_there() && daemon.log().contains("adds what is counted here")
+    });
+    let first = carrier(&daemon).unwrap();
+    let begun = Instant::now();
+    let (mut last, before) = (0, sent);
+    while begun.elapsed() < 2 * MAX_IDLE {
+        sent += stream::send_from(SOURCE, 20);
+        let flow = carrier(&daemon).expect("the flow stays");
+        assert_eq!(flow["ufid"], first["ufid"]);
+        let packets = flow["packets"].as_u64().unwrap();
+        assert!(packets >= last, "the flow was made anew: {last} packets, then {packets}");
+        last = packets;
+    }
+    assert!(sent > before + 100);
+    eventually("OpenFlow has counted every packet", || counted() == sent);
+    assert!(!daemon.appctl(&["dpctl/show"]).out.contains("does not hear"));
+
+    // It goes as early as ever, and its packets are not forgotten.
+    let idle = Instant::now();
+    eventually("the flow is gone", || carrier(&daemon).is_none());
+    assert!((MAX_IDLE / 2..MAX_IDLE * 3).contains(&idle.elapsed()), "{:?}", idle.elapsed());
+    assert_eq!(counted(), sent);
 }
 
 pub(crate) fn lost_messages_and_silent_flushes_end_in_the_flows_that_there_are() {

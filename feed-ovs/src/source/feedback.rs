@@ -1,0 +1,136 @@
+//! What was counted for the flows of a datapath, on its way back to ovs-vswitchd.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use sluice_feedback::{CreateError, Event, Handover, Publisher, Totals};
+use sluice_flow::Ufid;
+use sluice_flow::source::Standing;
+
+use crate::wire::now;
+
+/// A library that has the memory of an earlier agent offers it within so long.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why nothing can be told to ovs-vswitchd.
+#[derive(Debug, thiserror::Error)]
+pub enum FeedbackError {
+    /// There is no memory to share.
+    #[error("the shared memory of the feedback: {0}")]
+    Memory(#[from] CreateError),
+    /// The library could not ask for it.
+    #[error("the socket of the feedback: {0}")]
+    Socket(#[from] io::Error),
+}
+
+/// The agent's end of the feedback.
+pub(super) struct Feedback {
+    publisher: Publisher,
+    handover: Handover,
+    begun: Instant,
+    /// A library has asked, so that what an earlier agent has published is known.
+    was_asked: bool,
+    told: HashMap<Ufid, Told>,
+    is_full: bool,
+}
+
+/// What this agent has told of a flow.
+struct Told {
+    /// What was published before its counts began.
+    base: Totals,
+    /// The packets of its last count.
+    packets: u64,
+}
+
+impl Feedback {
+    /// Makes the memory for so many flows, and a socket at which the library asks for it.
+    pub(super) fn open(socket: &Path, flows: usize) -> Result<Self, FeedbackError> {
+        let epoch = u64::try_from(now().as_nanos()).unwrap_or_default();
+        let (publisher, handover) = (Publisher::create(flows, epoch)?, Handover::bind(socket, &[])?);
+        let begun = Instant::now();
+        Ok(Self { publisher, handover, begun, was_asked: false, told: HashMap::new(), is_full: false })
+    }
+
+    /// Answers the library. Never waits.
+    pub(super) fn serve(&mut self) {
+        for event in self.handover.serve(&mut self.publisher) {
+            match event {
+                Event::Asked { .. } => self.was_asked = true,
+                Event::Taken { pid } => {
+                    tracing::info!("process {pid} adds what is counted here to the kernel's counters")
+                }
+                Event::Refused { pid, why } => {
+                    let why =
+                        why.map_or_else(|| "for a reason that is not known here".to_owned(), |why| why.to_string());
+                    tracing::warn!("process {pid} does not take the feedback: {why}");
+                }
+                Event::Denied { uid } => tracing::warn!("user {uid} asked for the feedback and may not have it"),
+                Event::Garbage { pid } => tracing::warn!("process {pid} asked for the feedback in no known words"),
+                Event::Gone { pid } => tracing::info!("process {pid} takes no feedback any more"),
+            }
+        }
+    }
+
+    /// Whether a process takes it.
+    pub(super) fn is_taken(&self) -> bool {
+        self.handover.connected() > 0
+    }
+
+    /// Publishes what was counted for a flow, once it is known what an earlier agent has published.
+    pub(super) fn tell(&mut self, standing: &Standing) {
+        if !self.was_asked && self.begun.elapsed() < PATIENCE {
+            return;
+        }
+        let now = milliseconds();
+        if self.publisher.is_deleted(standing.ufid) {
+            // This agent has missed the end of that life.
+            self.end(standing.ufid);
+        }
+        let published = || self.publisher.get(standing.ufid).unwrap_or_default();
+        let told = self.told.entry(standing.ufid).or_insert_with(|| Told { base: published(), packets: 0 });
+        if standing.packets < told.packets {
+            // The rule was deleted by a command and is another one now, of the same flow of Open vSwitch.
+            told.base = published();
+        }
+        told.packets = standing.packets;
+        let base = told.base;
+        let used = standing
+            .idle
+            .map_or(0, |idle| now.saturating_sub(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)).max(1));
+        let totals = Totals {
+            packets: base.packets + standing.packets,
+            bytes: base.bytes + standing.bytes,
+            used: used.max(base.used),
+            tcp_flags: base.tcp_flags | standing.tcp_flags.to_le_bytes()[0],
+        };
+        let is_full = self.publisher.publish(standing.ufid, totals).is_err();
+        if is_full && !self.is_full {
+            tracing::error!(
+                "Open vSwitch hears nothing of some flows: there is memory for {} only",
+                self.publisher.capacity()
+            );
+        }
+        self.is_full |= is_full;
+    }
+
+    /// A flow is gone.
+    pub(super) fn end(&mut self, ufid: Ufid) {
+        self.told.remove(&ufid);
+        self.publisher.withdraw(ufid, milliseconds());
+    }
+
+    /// Takes back all that is published of flows that are not there.
+    pub(super) fn retain(&mut self, is_there: impl Fn(Ufid) -> bool) {
+        if !self.was_asked && self.begun.elapsed() < PATIENCE {
+            return;
+        }
+        let gone: Vec<_> = self.publisher.iter().map(|(ufid, _)| ufid).filter(|ufid| !is_there(*ufid)).collect();
+        gone.into_iter().for_each(|ufid| self.end(ufid));
+    }
+}
+
+fn milliseconds() -> u64 {
+    u64::try_from(now().as_millis()).unwrap_or(u64::MAX)
+}
