@@ -117,7 +117,8 @@ fn while_no_collector_is_there_frames_wait_then_are_dropped_and_the_file_says_so
         play(async {
             let rig = Rig::new();
             let agent = Agent::new(&rig.socket());
-            let sender = rig.send(Batching { size: 4096, age: Duration::from_millis(1), batches: 4 });
+            // No batch goes before it is full, however slowly frames come.
+            let sender = rig.send(Batching { size: 4096, age: Duration::from_secs(3), batches: 4 });
             let agent = speak(agent, |agent| {
                 agent.greet();
                 (0..1000).for_each(|number| agent.copy(&frame(Class::Arp, number, 64)));

@@ -46,6 +46,8 @@ use sluice_tests::scenario::Scenario;
 
 /// Of the generated flows, unless `--seed=` says another one.
 const SEED: u64 = 1;
+/// How many flows are generated, unless `--generated=` says another number.
+const GENERATED: usize = 1000;
 /// Asks for a part of everything, for a kernel that is not the first one.
 const SHORT: &str = "--short";
 
@@ -61,7 +63,10 @@ struct Extent {
     peer_step: usize,
 }
 
-const WHOLE: Extent = Extent { played: 2000, read: 2000, step: 1, peer_step: 5 };
+/// Everything, with so many generated flows.
+const fn whole(generated: usize) -> Extent {
+    Extent { played: generated, read: generated, step: 1, peer_step: 5 }
+}
 const PART: Extent = Extent { played: 100, read: 200, step: 32, peer_step: 50 };
 
 fn main() -> ExitCode {
@@ -121,8 +126,9 @@ fn inside(folder: &Path) -> ExitCode {
     println!("kernel {}", kernels::full_release());
     let filters: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
     let is_wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(*filter));
-    let seed = arguments.iter().find_map(|argument| argument.strip_prefix("--seed=")?.parse().ok()).unwrap_or(SEED);
-    let extent = if has(SHORT) { PART } else { WHOLE };
+    let number = |name| arguments.iter().find_map(|argument| argument.strip_prefix(name)?.parse::<usize>().ok());
+    let seed = number("--seed=").map_or(SEED, |seed| seed as u64);
+    let extent = if has(SHORT) { PART } else { whole(number("--generated=").unwrap_or(GENERATED)) };
     let mut report = report::Report::default();
     let mut classifier = classifier::Classifier::open();
     for mut scenario in scenarios().into_iter().filter(|scenario| is_wanted(&scenario.name)) {

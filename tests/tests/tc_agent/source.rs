@@ -125,7 +125,7 @@ pub(crate) fn ovs_counts_and_keeps_what_is_forwarded_before_it() {
     let socket = switch.folder().join("run/ovs-feedback.sock").display().to_string();
     let library = binary("libsluice_ovs_feedback.so");
     let environment = [("LD_PRELOAD", library.to_str().unwrap()), ("SLUICE_OVS_FEEDBACK", &socket)];
-    let settings = format!("hw-offload=false max-idle={}", MAX_IDLE.as_millis());
+    let settings = format!("hw-offload=false min-revalidate-pps=0 max-idle={}", MAX_IDLE.as_millis());
     let vswitchd = OffloadingVswitchd::start_with((Some("nic"), &["client", "server"]), &settings, &environment);
     vswitchd.set_rule("in_port=client,udp,actions=output:server");
     let counted = || {
