@@ -433,6 +433,27 @@ mod tests {
     }
 
     #[test]
+    fn no_sample_has_the_note_that_is_no_name_where_room_is_made() {
+        let sample = || Action::new(Operation::Sample { rate: 1, group: 5, truncate: None }, Control::Pipe);
+        let name = Some(Cookie::from({ label().ufid.unwrap().0 }.to_be_bytes()));
+        for before in
+            [vec![sample(), drop()], vec![drop(), sample()], vec![sample(), sample()], vec![drop(), drop(), sample()]]
+        {
+            let mut actions = before.clone();
+            label().put(&mut actions, Room::Made);
+            let mut counting = actions.clone();
+            Label::go_on_counting(&mut counting, 9);
+            for mut actions in [actions, counting] {
+                let mut samples = actions.iter().filter(|action| is_sample(action));
+                assert!(samples.all(|sample| sample.cookie == name), "{actions:?}");
+                assert_eq!(read(&actions), Some(label()));
+                Label::take_off(&mut actions);
+                assert_eq!(actions, before);
+            }
+        }
+    }
+
+    #[test]
     fn in_front_of_two_shared_actions_there_is_a_pass_whatever_room_is_wanted() {
         let mut actions = vec![meter(), meter(), drop()];
         label().put(&mut actions, Room::Found);
