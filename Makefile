@@ -1,6 +1,6 @@
 # What others rely on: `make demo`, `make test`, `make packages`, `make bench`. Each brings what it needs on a fresh Debian machine.
 
-.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser packages test-packages bench lab clean
+.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-rdma-core packages test-packages bench lab clean
 
 # `sluiced` and `sluice`, in target/release.
 build:
@@ -25,9 +25,9 @@ test:
 test-connectx:
 	scripts/test connectx
 
-# Both, and every scenario on both kernels and on the device, of which the others play a part; and test-pages, test-browser and
-# test-packages.
-test-all: test-pages test-browser test-packages
+# Both, and every scenario on both kernels and on the device, of which the others play a part; and test-pages, test-browser,
+# test-rdma-core and test-packages.
+test-all: test-pages test-browser test-rdma-core test-packages
 	scripts/test all
 
 # `make demo` and what `make test` installs, in a new root of Debian.
@@ -44,6 +44,11 @@ test-browser:
 	scripts/setup browser
 	cargo build --workspace --bins
 	tests/browser/run
+
+# The mirror with the rdma-core and the libclang of Debian 13.
+test-rdma-core:
+	scripts/setup root
+	tests/rdma-core/run
 
 # The Debian packages of this machine's architecture, in target/packages.
 packages:

@@ -158,7 +158,8 @@ impl Label {
     /// The bytes of the last note that hold the digest.
     pub(crate) const DIGEST: Range<usize> = 12..16;
 
-    /// Puts the notes on the first two actions.
+    /// Puts the notes on the first two actions. A sample carries the cookie of its action (Linux 6.11, `tcf_sample_act`), so every sample
+    /// that has room for it names the flow, too: all of them, where room is made.
     pub fn put(&self, actions: &mut Vec<Action>, room: Room) {
         let has_room = |action: Option<&Action>| action.is_some_and(|action| action.index == 0);
         let rooms = |actions: &[Action]| [0, 1].map(|at| has_room(actions.get(at)));
@@ -166,13 +167,8 @@ impl Label {
             Room::Made => rooms == [true; 2],
             Room::Found => rooms != [false; 2],
         };
-        let mut passes: u32 = 0;
-        while !is_enough(rooms(actions)) {
-            actions.insert(0, PASS);
-            passes += 1;
-        }
-        for target in actions.iter_mut().flat_map(jump_target) {
-            *target += passes;
+        while !is_enough(rooms(actions)) || room == Room::Made && is_sample_in_second_place(actions) {
+            insert_pass(actions, 0);
         }
         let notes = match (self.ufid, rooms(actions)) {
             (Some(ufid), [true, true]) => [Some({ ufid.0 }.to_be_bytes()), Some(self.note(true))],
@@ -182,6 +178,7 @@ impl Label {
         for (action, note) in actions.iter_mut().zip(notes) {
             action.cookie = note.map(Into::into);
         }
+        name_in_samples(actions, self.ufid);
     }
 
     /// Reads the notes on a rule.
@@ -227,14 +224,16 @@ impl Label {
     /// actions before the kernel releases them.
     pub fn go_on_counting(actions: &mut Vec<Action>, pass: u32) {
         if !actions.first().is_some_and(is_pass) {
-            let [first, second] = [0, 1].map(|at| actions.get_mut(at).and_then(|action| action.cookie.take()));
-            actions.insert(0, PASS);
-            for target in actions.iter_mut().flat_map(jump_target) {
-                *target += 1;
+            let notes = [0, 1].map(|at| actions.get_mut(at).and_then(|action| action.cookie.take()));
+            let ufid = Self::read(notes.each_ref().map(|note| note.as_ref().map_or(&[][..], Cookie::bytes)));
+            insert_pass(actions, 0);
+            if is_sample_in_second_place(actions) {
+                insert_pass(actions, 1);
             }
-            for (action, note) in actions.iter_mut().zip([first, second]) {
+            for (action, note) in actions.iter_mut().zip(notes) {
                 action.cookie = note;
             }
+            name_in_samples(actions, ufid.and_then(|label| label.ufid));
         }
         if let Some(first) = actions.first_mut() {
             first.index = pass;
@@ -317,6 +316,30 @@ pub fn sign(flower: &mut Flower) {
     if writer.finish().is_ok() {
         Label::set_digest(&mut flower.actions, Digest::of(&options));
     }
+}
+
+/// Puts a pass before an action, which may be jumped to.
+fn insert_pass(actions: &mut Vec<Action>, at: usize) {
+    actions.insert(at, PASS);
+    for target in actions.iter_mut().flat_map(jump_target) {
+        *target += 1;
+    }
+}
+
+/// Whether a sample has the place of the note that does not name the flow.
+fn is_sample_in_second_place(actions: &[Action]) -> bool {
+    actions.get(1).is_some_and(is_sample)
+}
+
+/// Puts the UFID on the samples behind the notes.
+fn name_in_samples(actions: &mut [Action], ufid: Option<Ufid>) {
+    for action in actions.iter_mut().skip(2).filter(|action| is_sample(action)) {
+        action.cookie = ufid.map(|ufid| ufid.0.to_be_bytes().into());
+    }
+}
+
+fn is_sample(action: &Action) -> bool {
+    matches!(action.operation, Operation::Sample { .. })
 }
 
 const PASS: Action = Action::new(Operation::Generic, Control::Pipe);
@@ -407,6 +430,27 @@ mod tests {
         label().put(&mut actions, Room::Found);
         actions[0].cookie = Some([9; 16].into());
         assert_eq!(read(&actions), Some(unnamed));
+    }
+
+    #[test]
+    fn no_sample_has_the_note_that_is_no_name_where_room_is_made() {
+        let sample = || Action::new(Operation::Sample { rate: 1, group: 5, truncate: None }, Control::Pipe);
+        let name = Some(Cookie::from({ label().ufid.unwrap().0 }.to_be_bytes()));
+        for before in
+            [vec![sample(), drop()], vec![drop(), sample()], vec![sample(), sample()], vec![drop(), drop(), sample()]]
+        {
+            let mut actions = before.clone();
+            label().put(&mut actions, Room::Made);
+            let mut counting = actions.clone();
+            Label::go_on_counting(&mut counting, 9);
+            for mut actions in [actions, counting] {
+                let mut samples = actions.iter().filter(|action| is_sample(action));
+                assert!(samples.all(|sample| sample.cookie == name), "{actions:?}");
+                assert_eq!(read(&actions), Some(label()));
+                Label::take_off(&mut actions);
+                assert_eq!(actions, before);
+            }
+        }
     }
 
     #[test]

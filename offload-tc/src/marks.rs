@@ -113,6 +113,7 @@ impl Mark {
 
 /// Length of a note in bytes.
 const NOTE: usize = 16;
+/// `mirror/src/source/psample/` tells it from a UFID.
 pub(crate) const RULE: [u8; 4] = *b"slce";
 pub(crate) const CHAIN_END: [u8; 8] = *b"slcemiss";
 pub(crate) const MIRROR: [u8; 4] = *b"slci";

@@ -287,6 +287,10 @@ impl Template {
                 fillings.push(Filling { from: u16::try_from(from).ok()?, to: u16::try_from(to).ok()?, bits });
             }
         }
+        if rule.flower.actions.iter().skip(2).any(|action| action.cookie.is_some()) {
+            // Samples that name the flow, too.
+            return None;
+        }
         let notes = RuleView::new(&view).ok()?.cookies;
         let label = Label::read(notes)?;
         let is_named = label.ufid == Some(flow.ufid);

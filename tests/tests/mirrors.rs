@@ -162,3 +162,33 @@ fn a_mirror_that_the_device_cannot_have_is_refused_with_the_reason() {
     assert_eq!(label(&mirror("a", "in_port(1)", &[3, 4])), "combination");
     assert!(nic.mirror_counters("a").is_none());
 }
+
+#[test]
+fn a_dump_says_of_each_flow_which_mirrors_copy_its_packets() {
+    let daemon = Daemon::start(&format!("{CONFIG}[[mirror]]\nprotocols = [\"arp\", \"bgp\"]\n"));
+    let works = |args: &[&str]| {
+        let ran = daemon.sluice(args);
+        assert_eq!((ran.err.as_str(), ran.code), ("", Some(0)), "{args:?}");
+        ran.out
+    };
+    let flows = [
+        ("in_port(client),eth_type(0x0806)", "~arp.1"),
+        ("in_port(client),eth_type(0x0800),ipv4(proto=17)", "dns"),
+        ("in_port(client),eth_type(0x0800),ipv4(proto=6),tcp(dst=80)", "~bgp.1"),
+        ("in_port(client),eth_type(0x0800),ipv4(proto=6),tcp(src=7,dst=80)", ""),
+        ("in_port(server),eth_type(0x0800),ipv4(proto=17)", ""),
+        ("recirc_id(5),in_port(client),eth_type(0x0806)", ""),
+        ("in_port(server)", "~arp.2 ~bgp.2"),
+    ];
+    for (key, names) in flows {
+        works(&["add-flow", key, "3"]);
+        let line = works(&["dump-flows", "-m"]);
+        let told = line.split_once("mirrors[").map_or("", |(_, rest)| rest.split_once(']').unwrap().0);
+        assert_eq!(told, names, "{line}");
+        let object: serde_json::Value = serde_json::from_str(&works(&["dump-flows", "--json", "-m"])).unwrap();
+        let listed: Vec<_> =
+            object[0]["mirrors"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+        assert_eq!(listed.join(" "), names);
+        works(&["del-flows"]);
+    }
+}

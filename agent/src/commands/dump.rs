@@ -12,7 +12,8 @@ use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
 use super::failure::Failure;
-use super::flow_json::ObjectWriter;
+use super::flow_json::{More, ObjectWriter};
+use super::flow_mirrors::MirrorsByPort;
 use super::flow_text::statistics;
 use crate::backends::Configured;
 use crate::service::{AgentView, Dump, FlowKind};
@@ -22,19 +23,20 @@ pub(super) fn text(agent: &AgentView, arguments: &Arguments, out: &mut dyn Outpu
     let wanted = selection(agent, arguments)?;
     let ports = agent.ports();
     let style = Style { more: arguments.more, names: arguments.with_names().then_some(&*ports as _) };
-    let mut writer = LineWriter::new(&style);
-    write_pages(agent, &wanted, out, &mut |view, page| push_flow(agent, view, &style, &mut writer, page))
+    let mut lines = Lines::new(agent, &style);
+    write_pages(agent, &wanted, out, &mut |view, page| lines.push(view, page))
 }
 
 /// `sluice/dump-flows`: an object a line. With `-m`, what hardware and software counted apart is asked of the device for each
-/// flow.
+/// flow, and which mirrors copy its packets is said.
 pub(super) fn json(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let wanted = selection(agent, arguments)?;
     let ports = agent.ports();
     let mut writer = ObjectWriter::new(&ports);
+    let mirrors = arguments.more.then(|| MirrorsByPort::new(agent));
     write_pages(agent, &wanted, out, &mut |view, page| {
-        let apart = arguments.more.then(|| agent.counted_apart(view));
-        writer.push(view, agent.now(), apart, page);
+        let more = mirrors.as_ref().map(|mirrors| more(view, agent.counted_apart(view), mirrors));
+        writer.push(view, agent.now(), more.as_ref(), page);
     })
 }
 
@@ -49,10 +51,7 @@ pub(super) fn one(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output
 /// `sluice/get-flow`: an object with all that there is to know.
 pub(super) fn one_json(agent: &AgentView, arguments: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let view = wanted(agent, arguments)?;
-    let mut object = Vec::new();
-    let apart = Some(agent.counted_apart(&view));
-    ObjectWriter::new(&agent.ports()).push(&view, agent.now(), apart, &mut object);
-    Ok(out.write_str(&String::from_utf8_lossy(&object))?)
+    Ok(out.write_str(&String::from_utf8_lossy(&whole(agent, &view, agent.counted_apart(&view))))?)
 }
 
 /// The same as a value.
@@ -61,9 +60,18 @@ pub(super) fn object(
     view: &FlowView,
     apart: Option<CountedApart>,
 ) -> serde_json::Result<serde_json::Value> {
+    serde_json::from_slice(&whole(agent, view, apart))
+}
+
+fn whole(agent: &AgentView, view: &FlowView, apart: Option<CountedApart>) -> Vec<u8> {
     let mut object = Vec::new();
-    ObjectWriter::new(&agent.ports()).push(view, agent.now(), Some(apart), &mut object);
-    serde_json::from_slice(&object)
+    let mirrors = MirrorsByPort::new(agent);
+    ObjectWriter::new(&agent.ports()).push(view, agent.now(), Some(&more(view, apart, &mirrors)), &mut object);
+    object
+}
+
+fn more<'m>(view: &FlowView, apart: Option<CountedApart>, mirrors: &'m MirrorsByPort) -> More<'m> {
+    More { apart, mirrors: mirrors.of(&view.flow).collect() }
 }
 
 fn wanted(agent: &AgentView, arguments: &Arguments) -> Result<FlowView, Failure> {
@@ -78,34 +86,49 @@ fn wanted(agent: &AgentView, arguments: &Arguments) -> Result<FlowView, Failure>
 /// Key, statistics and actions of a flow on one line.
 pub(super) fn write_flow(agent: &AgentView, view: &FlowView, style: &Style<'_>, out: &mut dyn Output) -> fmt::Result {
     let mut line = Vec::new();
-    push_flow(agent, view, style, &mut LineWriter::new(style), &mut line);
+    Lines::new(agent, style).push(view, &mut line);
     out.write_str(&String::from_utf8_lossy(&line))
 }
 
-fn push_flow(agent: &AgentView, view: &FlowView, style: &Style<'_>, writer: &mut LineWriter<'_>, page: &mut Vec<u8>) {
-    let described;
-    let left_out = if style.more { left_out(agent, view) } else { None };
-    let extra = if !style.more && view.flow.priority != Priority::default() {
-        // Without it the line would be read back as another flow.
-        described = Extra { priority: view.flow.priority, ..Extra::default() }.to_string();
-        &described
-    } else if !style.more || is_ordinary(view) && left_out.is_none() {
-        ""
-    } else {
-        described = extra(view, left_out).to_string();
-        &described
-    };
-    let line = DumpLine {
-        ufid: view.flow.ufid,
-        matching: &view.flow.matching(),
-        statistics: statistics(view, agent.now()),
-        offloaded: offloaded(view),
-        layer: if view.placement.is_some() { agent.capabilities().name } else { "" },
-        actions: &view.flow.actions,
-        extra,
-    };
-    writer.push_line(page, &line);
-    page.push(b'\n');
+/// Writes flows as lines.
+struct Lines<'a> {
+    agent: &'a AgentView,
+    style: &'a Style<'a>,
+    writer: LineWriter<'a>,
+    mirrors: Option<MirrorsByPort>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(agent: &'a AgentView, style: &'a Style<'a>) -> Self {
+        let mirrors = style.more.then(|| MirrorsByPort::new(agent));
+        Self { agent, style, writer: LineWriter::new(style), mirrors }
+    }
+
+    fn push(&mut self, view: &FlowView, page: &mut Vec<u8>) {
+        let described;
+        let other = self.mirrors.as_ref().and_then(|mirrors| other(self.agent, view, mirrors));
+        let extra = if !self.style.more && view.flow.priority != Priority::default() {
+            // Without it the line would be read back as another flow.
+            described = Extra { priority: view.flow.priority, ..Extra::default() }.to_string();
+            &described
+        } else if !self.style.more || is_ordinary(view) && other.is_none() {
+            ""
+        } else {
+            described = Extra { priority: view.flow.priority, expiry: view.flow.expiry, other }.to_string();
+            &described
+        };
+        let line = DumpLine {
+            ufid: view.flow.ufid,
+            matching: &view.flow.matching(),
+            statistics: statistics(view, self.agent.now()),
+            offloaded: offloaded(view),
+            layer: if view.placement.is_some() { self.agent.capabilities().name } else { "" },
+            actions: &view.flow.actions,
+            extra,
+        };
+        self.writer.push_line(page, &line);
+        page.push(b'\n');
+    }
 }
 
 /// Whether there is nothing to say of a flow for which OVS has no word, which is so for nearly all.
@@ -131,7 +154,8 @@ fn left_out(agent: &AgentView, view: &FlowView) -> Option<String> {
     (view.placement.is_some() && !names.is_empty()).then(|| text::bracketed("wider", &names.join(" ")))
 }
 
-fn extra(view: &FlowView, left_out: Option<String>) -> Extra {
+/// What there is to say of a flow for which OVS has no word: who wants it, why it is not in the device, and who copies its packets.
+fn other(agent: &AgentView, view: &FlowView, mirrors: &MirrorsByPort) -> Option<String> {
     let source = match view.flow.origin {
         Origin::Command => None,
         source => Some(text::bracketed("source", source.name())),
@@ -139,11 +163,12 @@ fn extra(view: &FlowView, left_out: Option<String>) -> Extra {
     let state = match (view.state, &view.refusal) {
         (FlowState::Refused, Some(refusal)) => Some(text::bracketed("refused", &refusal.to_string())),
         (FlowState::Pending | FlowState::Deleting, _) => Some(view.state.name().to_owned()),
-        _ => left_out,
+        _ => left_out(agent, view),
     };
-    let other: Vec<_> = source.into_iter().chain(state).collect();
-    let other = (!other.is_empty()).then(|| other.join(","));
-    Extra { priority: view.flow.priority, expiry: view.flow.expiry, other }
+    let mirrors: Vec<_> = mirrors.of(&view.flow).collect();
+    let mirrors = (!mirrors.is_empty()).then(|| text::bracketed("mirrors", &mirrors.join(" ")));
+    let parts: Vec<_> = [source, state, mirrors].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(","))
 }
 
 /// Which flows are shown.

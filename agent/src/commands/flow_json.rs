@@ -19,31 +19,37 @@ pub(super) struct ObjectWriter<'a> {
     text: Vec<u8>,
 }
 
+/// What is asked for a flow apart from the table.
+pub(super) struct More<'m> {
+    /// What hardware and software counted of it, if the device tells.
+    pub(super) apart: Option<CountedApart>,
+    /// The names of the mirrors that may copy its packets.
+    pub(super) mirrors: Vec<&'m str>,
+}
+
 impl<'a> ObjectWriter<'a> {
     pub(super) fn new(ports: &'a PortMap) -> Self {
         Self { writer: LineWriter::new(&Style { more: false, names: Some(ports) }), text: Vec::new() }
     }
 
-    /// Appends a flow; with `apart`, also what hardware and software counted of it, if the device tells.
-    pub(super) fn push(
-        &mut self,
-        view: &FlowView,
-        now: Timestamp,
-        apart: Option<Option<CountedApart>>,
-        out: &mut Vec<u8>,
-    ) {
+    /// Appends a flow, and what else there is to say if it is given.
+    pub(super) fn push(&mut self, view: &FlowView, now: Timestamp, more: Option<&More<'_>>, out: &mut Vec<u8>) {
         let Statistics { packets, bytes, used, tcp_flags } = statistics(view, now);
         let flow = &view.flow;
         out.extend_from_slice(b"{\"actions\":");
         self.push_text(out, |writer, text| writer.push_actions(text, &flow.actions));
         push_number(out, "bytes", bytes);
         push_seconds(out, "hard_timeout_seconds", flow.expiry.hard);
-        if let Some(apart) = apart {
+        if let Some(More { apart, .. }) = more {
             push_counters(out, "hardware", apart.map(|apart| apart.hardware));
         }
         push_seconds(out, "idle_timeout_seconds", flow.expiry.idle);
         push_name(out, "key");
         self.push_text(out, |writer, text| writer.push_key(text, &flow.matching()));
+        if let Some(More { mirrors, .. }) = more {
+            push_name(out, "mirrors");
+            push_strings(out, mirrors);
+        }
         push_number(out, "packets", packets);
         push_name(out, "permanent");
         out.extend_from_slice(if flow.expiry.permanent { b"true" } else { b"false" });
@@ -65,7 +71,7 @@ impl<'a> ObjectWriter<'a> {
             }
             None => out.extend_from_slice(b"null"),
         }
-        if let Some(apart) = apart {
+        if let Some(More { apart, .. }) = more {
             push_counters(out, "software", apart.map(|apart| apart.software));
         }
         push_name(out, "source");
@@ -102,6 +108,17 @@ fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     escape(text, out);
     out.push(b'"');
+}
+
+fn push_strings(out: &mut Vec<u8>, texts: &[&str]) {
+    out.push(b'[');
+    for (at, text) in texts.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        push_string(out, text);
+    }
+    out.push(b']');
 }
 
 fn push_number(out: &mut Vec<u8>, name: &str, number: u64) {

@@ -37,7 +37,7 @@ pub(super) fn show(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Re
         write!(out, "mirror:{name}, key:{key}, ports:{}", copies.join(","))?;
         counted(device.mirror(name), out)?;
     }
-    for Shown { name, class, port, to, refused } in agent.mirroring().iter() {
+    for Shown { name, class, port, to, refused, .. } in agent.mirroring().iter() {
         write!(out, "mirror:{name}, class:{class}, in_port:{}", port_text(*port, &names))?;
         match refused {
             Some(refusal) => writeln!(out, ", refused[{refusal}]")?,

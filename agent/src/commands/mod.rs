@@ -18,6 +18,7 @@ mod dump;
 mod explain;
 mod failure;
 mod flow_json;
+mod flow_mirrors;
 mod flow_text;
 mod flows;
 mod json;

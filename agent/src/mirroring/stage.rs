@@ -1,6 +1,7 @@
 //! The mirrors that the agent has the device make, and the plan that follows from them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use sluice_control::mirror::{Class, ClassSet, MAX_TAPS, Plan, Tap};
 use sluice_flow::backend::{Mirrors, Outlet};
@@ -16,7 +17,7 @@ use crate::config;
 pub(super) struct Stage {
     taps: Taps,
     /// Those that the device has, by name.
-    set: BTreeMap<String, Mirror>,
+    set: BTreeMap<String, Arc<Mirror>>,
     /// Those that it has refused, with the reason as it was logged.
     refused: BTreeMap<String, String>,
 }
@@ -38,6 +39,8 @@ pub struct Shown {
     pub port: PortNumber,
     /// Where copies come out: a network device, a port, or the mirror socket.
     pub to: String,
+    /// What the device copies; `None` if it does not.
+    pub mirror: Option<Arc<Mirror>>,
     /// Why the device does not copy; `None` if it does.
     pub refused: Option<Refusal>,
 }
@@ -90,7 +93,8 @@ impl Stage {
                 Err(refusal) => (String::new(), Err(refusal)),
             };
             self.log(&name, done.as_ref().err());
-            shown.push(Shown { name, class, port, to, refused: done.err() });
+            let mirror = done.is_ok().then(|| self.set.get(&name).cloned()).flatten();
+            shown.push(Shown { name, class, port, to, mirror, refused: done.err() });
         }
         Staged { plan, shown }
     }
@@ -104,7 +108,7 @@ impl Stage {
     ) -> Staged {
         let refused = |(class, port)| {
             let (name, to) = (Wanted::name(class, port), String::new());
-            Shown { name, class, port, to, refused: Some(refusal.clone()) }
+            Shown { name, class, port, to, mirror: None, refused: Some(refusal.clone()) }
         };
         Staged { plan: Plan::default(), shown: pairs(config, ports).into_iter().map(refused).collect() }
     }
@@ -119,11 +123,11 @@ impl Stage {
     ) -> Result<(), Refusal> {
         let mirror = wanted(class, port, tags).and_then(|wanted| wanted.mirror(vec![to]));
         let mirror = mirror.map_err(|reason| Refusal::Device { reason: reason.into() })?;
-        if self.set.get(name) == Some(&mirror) {
+        if self.set.get(name).is_some_and(|set| **set == mirror) {
             return Ok(());
         }
         mirrors.set_mirror(&mirror)?;
-        self.set.insert(name.to_owned(), mirror);
+        self.set.insert(name.to_owned(), Arc::new(mirror));
         Ok(())
     }
 

@@ -69,6 +69,8 @@ pub(super) struct Connections {
     translation_ids: Ids,
     /// Counters of connections that are gone, until the device is done with their rules.
     gone: Vec<RuleId>,
+    /// Their translations: a packet that has passed such a rule may still miss behind it.
+    left: Vec<Translation>,
     /// Counts the listings of all connections.
     listing: u64,
     restoration: Restoration,
@@ -124,6 +126,7 @@ impl Connections {
             unfilled: VecDeque::new(),
             translation_ids: Ids::of(TRANSLATION),
             gone: Vec::new(),
+            left: Vec::new(),
             listing: 0,
             restoration: Restoration::open(domain).map_err(refuse)?,
             domain: domain.clone(),
@@ -203,11 +206,12 @@ impl Connections {
 
     /// Returns whether something belonged to rules that are gone.
     pub(super) fn has_freed(&self) -> bool {
-        !self.gone.is_empty() || self.translation_ids.has_resting()
+        !self.gone.is_empty() || !self.left.is_empty() || self.translation_ids.has_resting()
     }
 
     /// Frees what belonged to rules that are gone, after the device has let go of them.
     pub(super) fn settle(&mut self, counters: &mut Counters) {
+        self.left.clear();
         self.translation_ids.settle();
         counters.rest(self.gone.drain(..));
     }
@@ -369,8 +373,9 @@ impl Connections {
     }
 
     fn take_back(&mut self, translation: Option<Translation>) {
-        let ids = translation.map(|translation| translation.ids);
-        ids.into_iter().flatten().for_each(|id| self.translation_ids.rest(id));
+        let ids = translation.iter().flat_map(|translation| translation.ids);
+        ids.for_each(|id| self.translation_ids.rest(id));
+        self.left.extend(translation);
     }
 }
 

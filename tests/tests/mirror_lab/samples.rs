@@ -3,16 +3,21 @@
 use std::time::Duration;
 
 use sluice_control::mirror::Class;
+use sluice_flow::Ufid;
 use sluice_mirror::source::psample::SampleSource;
 use sluice_mirror::source::{Batching, Source};
 use sluice_mirror::wire::Cause;
 use sluice_mirror::wire::frames::frames as frames_of;
+use sluice_tests::daemon::Daemon;
 
 use crate::lab::{local, play, run};
 use crate::stories;
 use crate::wires::{frames, plan, wire};
 
-stories![samples_carry_the_frame_its_port_and_the_ufid_of_the_flow_and_those_that_are_lost_are_counted];
+stories![
+    samples_carry_the_frame_its_port_and_the_ufid_of_the_flow_and_those_that_are_lost_are_counted,
+    samples_that_flows_of_the_agent_take_name_the_flow,
+];
 
 const GROUP: u32 = 18;
 const UFID: u128 = 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff;
@@ -61,6 +66,60 @@ fn samples_carry_the_frame_its_port_and_the_ufid_of_the_flow_and_those_that_are_
         );
         assert_eq!(came.len() + last.len() + usize::try_from(all_lost).unwrap(), flood.len() + 1);
         assert!(all_lost > 0);
+    });
+}
+
+/// What an agent on tap6 and tap7 is configured with.
+const AGENT: &str = r#"
+backend = "tc"
+idle_timeout = "none"
+[[port]]
+number = 1
+name = "tap6"
+[[port]]
+number = 2
+name = "tap7"
+"#;
+
+fn samples_that_flows_of_the_agent_take_name_the_flow() {
+    play(async {
+        run("modprobe --all psample act_sample cls_flower sch_ingress act_mirred act_gact act_skbedit act_pedit");
+        let local = local(1, 64);
+        let batching = Batching { size: 1 << 17, age: Duration::from_millis(5), batches: 8 };
+        let mut source = SampleSource::open(local.domain(), &[(GROUP, Class::Flow)], batching).unwrap();
+        source.follow(&plan("tap6", &[Class::Flow]));
+        let (wire, _other) = (wire("tap6"), wire("tap7"));
+        let sent = &frames(1)[0];
+        let sample = format!("psample(group={GROUP})");
+        let to_all = |before: &str, behind: &str| format!("{before}{sample}{behind}");
+        // The second policy leaves no room for the name in the second place, since hardware may take the flow.
+        let agents = [
+            (
+                "skip_hw",
+                vec![
+                    (to_all("", ",tap7"), true),
+                    (to_all("tap7,", ""), true),
+                    (to_all("tap7,set(eth(src=02:00:00:00:00:05)),", ",tap7"), true),
+                ],
+            ),
+            ("none", vec![(to_all("", ",tap7"), true), (to_all("tap7,", ""), false)]),
+        ];
+        for (policy, flows) in agents {
+            let daemon = Daemon::start(&format!("tc.policy = \"{policy}\"\n{AGENT}"));
+            let works = |arguments: &[&str]| {
+                let ran = daemon.sluice(arguments);
+                assert_eq!((ran.err.as_str(), ran.code), ("", Some(0)), "{arguments:?}");
+            };
+            for (number, (actions, is_named)) in flows.into_iter().enumerate() {
+                let ufid = UFID + number as u128;
+                works(&["add-flow", &format!("ufid:{},in_port(tap6),eth()", Ufid(ufid)), &actions]);
+                wire.send(sent);
+                let (came, _) = collect(&mut source, 1).await;
+                let named: Vec<_> = came.iter().map(|(_, _, ufid)| *ufid).collect();
+                assert_eq!(named, [(has_cookies() && is_named).then_some(ufid)], "{policy} {actions}");
+                works(&["del-flows"]);
+            }
+        }
     });
 }
 

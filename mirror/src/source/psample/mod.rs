@@ -42,6 +42,8 @@ struct Group {
     next: Option<u32>,
 }
 
+/// What the notes begin with that the agent puts on rules of tc (`offload-tc/src/marks.rs`) beside the UFID.
+const TC_NOTE: [u8; 4] = *b"slce";
 /// Bytes of the socket's buffer. Without `CAP_NET_ADMIN` the kernel gives fewer (`net.core.rmem_max`).
 const RECEIVE_BUFFER: usize = 4 << 20;
 /// More than any message has: a frame of 64 KiB and its attributes.
@@ -147,6 +149,12 @@ async fn receive(socket: &TokioSocket, message: &mut Vec<u8>) -> io::Result<()> 
     socket.recv(message).await.map(drop)
 }
 
+/// The UFID that is the cookie of an action. The agent's other note on a rule of tc, where there was room for that one only, names no flow.
+fn ufid(cookie: &[u8]) -> Option<u128> {
+    let ufid: [u8; 16] = cookie.try_into().ok()?;
+    (!ufid.starts_with(&TC_NOTE)).then(|| u128::from_be_bytes(ufid))
+}
+
 /// Adds a sample to its batch, and counts those that are missing before it.
 fn take(sample: &Sample<'_>, groups: &mut HashMap<u32, Group>, ports: &[Port], batcher: &mut Batcher) {
     let Some(group) = groups.get_mut(&sample.group) else { return };
@@ -154,7 +162,7 @@ fn take(sample: &Sample<'_>, groups: &mut HashMap<u32, Group>, ports: &[Port], b
     let port = ports.iter().find(|port| u16::try_from(port.ifindex).is_ok_and(|index| Some(index) == sample.ingress));
     let frame = Frame {
         in_port: port.and_then(|port| port.number),
-        ufid: sample.cookie.and_then(|cookie| cookie.try_into().ok()).map(u128::from_be_bytes),
+        ufid: sample.cookie.and_then(ufid),
         captured: sample.time_ns,
         length: sample.original_length.max(u32::try_from(sample.frame.len()).unwrap_or(u32::MAX)),
         bytes: sample.frame,
