@@ -55,6 +55,16 @@ impl Agent {
         send(self.client.as_ref().expect("a sender"), &message, SendFlags::NOSIGNAL).expect("the sender reads");
     }
 
+    /// Gives the sender a frame, waiting until it has room for it. Returns whether a sender is there.
+    pub(crate) fn copy_if_there(&self, frame: &Copied) -> bool {
+        let client = self.client.as_ref().expect("a sender");
+        match send(client, &message(frame), SendFlags::NOSIGNAL) {
+            Ok(_) => true,
+            Err(Errno::PIPE | Errno::CONNRESET) => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     /// Gives the sender a frame as the agent does, which never waits: a frame for which there is no room is lost, and told of.
     pub(crate) fn copy_or_lose(&mut self, frame: &Copied) {
         let client = self.client.as_ref().expect("a sender");
