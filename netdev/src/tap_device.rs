@@ -16,9 +16,12 @@ use crate::tunnel_device::{is_device_name, named};
 /// One less than IPv6 needs (RFC 8200, section 5).
 const MTU: u32 = 1279;
 
-/// Less than any frame has: nothing is too small to be cut into segments here, so that what is captured is what was on the wire, and as
-/// many frames as tc has counted.
-const SEGMENTATION: u32 = 1;
+/// How large what is to be cut into segments may be for the tap to take it uncut. It takes none, so that what is captured is what was on the
+/// wire, and as many frames as tc has counted. Newer kernels refuse a number below that of the longest headers (`MAX_TCP_HEADER`).
+const UNCUT_BYTES: u32 = 512;
+
+/// And into how many segments. Frames of virtual machines do not say.
+const UNCUT_SEGMENTS: u32 = 1;
 
 /// What the kernel calls dummy devices.
 const DRIVER: &str = "dummy";
@@ -98,7 +101,8 @@ pub(crate) fn request(name: &str) -> LinkMessage {
     request.attributes = vec![
         LinkAttribute::IfName(name.into()),
         LinkAttribute::Mtu(MTU),
-        LinkAttribute::GsoMaxSize(SEGMENTATION),
+        LinkAttribute::GsoMaxSize(UNCUT_BYTES),
+        LinkAttribute::GsoMaxSegs(UNCUT_SEGMENTS),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Dummy)]),
     ];
     request
