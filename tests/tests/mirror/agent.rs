@@ -51,8 +51,7 @@ impl Agent {
 
     /// Gives the sender a frame, waiting until it has room for it.
     pub(crate) fn copy(&self, frame: &Copied) {
-        let message = message(frame);
-        send(self.client.as_ref().expect("a sender"), &message, SendFlags::NOSIGNAL).expect("the sender reads");
+        assert!(self.copy_if_there(frame), "the sender reads");
     }
 
     /// Gives the sender a frame, waiting until it has room for it. Returns whether a sender is there.
