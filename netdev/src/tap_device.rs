@@ -1,7 +1,8 @@
 //! Devices that send what is copied to them to nobody, so that it can be captured there.
 //!
 //! A tap is a dummy device, and as silent as can be: it has no ARP, and its MTU is too small for IPv6, so that the kernel never sends
-//! anything of its own there. Copies of any length go there nevertheless, for what tc sends to a device is not held against its MTU.
+//! anything of its own there. Copies of any length go there nevertheless, for what tc sends to a device is not held against its MTU. What a
+//! device with segmentation offload would have cut, the kernel cuts before it comes there.
 
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use rustix::io::Errno;
@@ -14,6 +15,13 @@ use crate::tunnel_device::{is_device_name, named};
 
 /// One less than IPv6 needs (RFC 8200, section 5).
 const MTU: u32 = 1279;
+
+/// How large what is to be cut into segments may be for the tap to take it uncut. It takes none, so that what is captured is what was on the
+/// wire, and as many frames as tc has counted. Newer kernels refuse a number below that of the longest headers (`MAX_TCP_HEADER`).
+const UNCUT_BYTES: u32 = 512;
+
+/// And into how many segments. Frames of virtual machines do not say.
+const UNCUT_SEGMENTS: u32 = 1;
 
 /// What the kernel calls dummy devices.
 const DRIVER: &str = "dummy";
@@ -93,6 +101,8 @@ pub(crate) fn request(name: &str) -> LinkMessage {
     request.attributes = vec![
         LinkAttribute::IfName(name.into()),
         LinkAttribute::Mtu(MTU),
+        LinkAttribute::GsoMaxSize(UNCUT_BYTES),
+        LinkAttribute::GsoMaxSegs(UNCUT_SEGMENTS),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Dummy)]),
     ];
     request

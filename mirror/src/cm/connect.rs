@@ -28,8 +28,11 @@ pub struct Settings {
     pub retries: u8,
     /// As [`Retries::rnr_retries`].
     pub rnr_retries: u8,
-    /// For how long all of it may take. The kernel repeats a request that was lost after 4 s only, so that a new attempt is sooner.
+    /// For how long all of it may take.
     pub patience: Duration,
+    /// After how long another attempt is begun beside those that are under way, of which the first that is done counts. The kernel repeats
+    /// a request that was lost after 4 s only.
+    pub again: Duration,
 }
 
 /// A connection, whose queue pair is in RTS.

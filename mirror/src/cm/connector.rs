@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use tokio::net::lookup_host;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use super::channel::Mode;
 use super::connect::{Established, Listener, Request, Settings, connect};
@@ -25,13 +26,29 @@ pub struct Dialer {
 impl Connector for Dialer {
     async fn next(&mut self, local: &Local) -> Result<Connection, ConnectError> {
         let address = resolve(&self.address).await?;
-        let mut end = local.unconnected()?;
-        let receives = end.receives();
-        let to = (address, Mode::Reactor);
-        let connected = connect(to, (local.context(), end.pair()), receives, &self.settings).await;
-        let Established { agreed, identifier } = connected.map_err(|error| failed(&self.address, error))?;
-        Ok(end.connected(agreed, self.address.clone(), gone(identifier)))
+        let attempt = || attempt(address, self.address.clone(), local.clone(), self.settings);
+        let mut attempts = JoinSet::new();
+        attempts.spawn(attempt());
+        loop {
+            tokio::select! {
+                Some(Ok(outcome)) = attempts.join_next() => return outcome,
+                () = sleep(self.settings.again) => drop(attempts.spawn(attempt())),
+            }
+        }
     }
+}
+
+async fn attempt(
+    address: SocketAddr,
+    name: String,
+    local: Local,
+    settings: Settings,
+) -> Result<Connection, ConnectError> {
+    let mut end = local.unconnected()?;
+    let receives = end.receives();
+    let connected = connect((address, Mode::Reactor), (local.context(), end.pair()), receives, &settings).await;
+    let Established { agreed, identifier } = connected.map_err(|error| failed(&name, error))?;
+    Ok(end.connected(agreed, name, gone(identifier)))
 }
 
 /// Takes connections that [`Dialer`]s ask for. One that asks and then says nothing holds up no other.

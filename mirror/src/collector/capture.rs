@@ -1,6 +1,7 @@
 //! Frames as blocks of pcapng, in memory: whoever has the bytes writes them to a file or a pipe in one piece.
 //!
-//! Numbers are big endian: `pcap-file` writes times of statistics as one number of 64 bits, which the format has as two, the higher first.
+//! Numbers are little endian, for `dumpcap`, and with it `tshark -i -`, reads a pipe in the byte order of its own host only. `pcap-file`
+//! writes the time of statistics as one number of 64 bits, where the format has two of 32, the higher first.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,6 +16,9 @@ use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeade
 use pcap_file::{DataLink, Endianness, PcapResult};
 
 use super::mark::Mark;
+
+/// How the program that wrote a capture is called in it, in front of its version.
+pub(super) const PROGRAM: &str = "sluice-mirror ";
 
 /// A capture of Ethernet frames that is being written.
 pub(super) struct Capture {
@@ -62,8 +66,9 @@ pub(super) struct Lost {
 impl Capture {
     /// Begins a capture.
     pub(super) fn new() -> PcapResult<Self> {
-        let program = SectionHeaderOption::UserApplication(concat!("sluice-mirror ", env!("CARGO_PKG_VERSION")).into());
-        let section = SectionHeaderBlock { endianness: Endianness::Big, options: vec![program], ..Default::default() };
+        let program = SectionHeaderOption::UserApplication(format!("{PROGRAM}{}", env!("CARGO_PKG_VERSION")).into());
+        let section =
+            SectionHeaderBlock { endianness: Endianness::Little, options: vec![program], ..Default::default() };
         Ok(Self { writer: PcapNgWriter::with_section_header(Vec::new(), section)?, interfaces: HashMap::new() })
     }
 
@@ -124,7 +129,7 @@ impl Capture {
                 told.push(sender);
                 options.push(InterfaceStatisticsOption::Comment(summary(sender).into()));
             }
-            let block = InterfaceStatisticsBlock { interface_id: counted.id, timestamp: now, options };
+            let block = InterfaceStatisticsBlock { interface_id: counted.id, timestamp: now.rotate_left(32), options };
             self.writer.write_pcapng_block(block)?;
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! Capture files: `NAME_00001.pcapng` and so on. Each start and each rotation begins the next one; no file is ever written over.
+//! Capture files: `NAME_00001.pcapng` and so on. Each start and each rotation begins the next one; no file is ever written
+//! over.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -39,13 +40,15 @@ struct Open {
 }
 
 impl Written {
-    /// Finds out which files there are, and what the last one says of what was taken over.
+    /// Finds out which files there are, and what the last one says of what was taken over. What a collector had begun to write when it was
+    /// killed is cut off.
     pub(super) fn new(files: Files) -> io::Result<(Self, Marks)> {
         let numbers = files.numbers()?;
         // A machine that went down may leave a last file without a mark.
         let mut marks = Marks::new();
         for number in numbers.iter().rev() {
-            marks = mark::read(&files.numbered(*number))?;
+            let path = files.numbered(*number);
+            marks = mark::mend(&path).map_err(|error| named(&path, &error))?;
             if !marks.is_empty() {
                 break;
             }

@@ -1,5 +1,7 @@
 //! Marks in capture files: how far each class of each sender was taken over. They are written together with the frames, so that a
-//! collector that starts again knows exactly what is in its files, and neither loses nor doubles what was under way when it ended.
+//! collector that starts again knows exactly what is in its files, and neither loses nor doubles what was under way when it ended. Frames
+//! without a mark behind them were being written when their collector was killed. Their sender has no acknowledgement of them and sends
+//! them again, so that they are [cut off](mend).
 //!
 //! A mark is a block of pcapng of a type for local use, which other programs skip:
 //!
@@ -14,12 +16,16 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use pcap_file::pcapng::blocks::unknown::UnknownBlock;
+use pcap_file::pcapng::blocks::{ENHANCED_PACKET_BLOCK, SECTION_HEADER_BLOCK};
 use sluice_control::mirror::{CLASSES, Class};
+use tracing::warn;
+
+use super::capture::PROGRAM;
 
 /// Type of the block; the highest bit says that it is for local use (pcapng, section 3.1).
 const BLOCK: u32 = 0x8000_5348;
@@ -67,67 +73,175 @@ impl Mark {
 /// The last mark of each class of each sender.
 pub(super) type Marks = HashMap<u64, [Option<u64>; CLASSES]>;
 
-/// Reads the marks of a file of ours, up to where it ends or is no such file any more.
+/// Reads the marks of a file of ours, and cuts off what is behind the last whole block, and frames without a mark. A file of somebody else
+/// has no marks, and stays as it is.
 ///
 /// # Errors
-/// Fails if it cannot be opened or read.
-pub(super) fn read(path: &Path) -> io::Result<Marks> {
-    const HEAD: usize = 8;
-    const TAIL: u32 = 4;
-    let mut file = BufReader::new(File::open(path)?);
-    let mut marks = Marks::new();
-    loop {
-        let mut head = [0; HEAD];
-        let [a, b, c, d, rest @ ..] = match file.read_exact(&mut head) {
-            Ok(()) => head,
-            // Cut off, which the end of a process cannot do and that of a machine can.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(marks),
-            Err(error) => return Err(error),
-        };
-        let (kind, length) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes(rest));
-        let Some(body) = length.checked_sub(8 + TAIL) else { return Ok(marks) };
-        if kind != BLOCK {
-            // Beyond the end of the file, the next read finds nothing.
-            file.seek_relative(i64::from(body) + i64::from(TAIL))?;
-            continue;
-        }
+/// Fails if it cannot be opened, read or cut.
+pub(super) fn mend(path: &Path) -> io::Result<Marks> {
+    let file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let Some(Found { marks, whole }) = read(BufReader::new(file))? else { return Ok(Marks::new()) };
+    if whole < length {
+        OpenOptions::new().write(true).open(path)?.set_len(whole)?;
+        let cut = length - whole;
+        warn!("{} ended in {cut} bytes that no collector has finished: they are cut off", path.display());
+    }
+    Ok(marks)
+}
+
+/// What is in a file.
+struct Found {
+    marks: Marks,
+    /// Bytes of it that are to stay.
+    whole: u64,
+}
+
+/// Reads a file; `None` if no collector wrote it.
+fn read(mut file: BufReader<File>) -> io::Result<Option<Found>> {
+    let mut found = Found { marks: Marks::new(), whole: 0 };
+    let (mut end, mut has_frames) = (0, false);
+    while let Some(Header { kind, body }) = Header::read(&mut file)? {
         let mut block = Vec::new();
-        (&mut file).take(u64::from(body) + u64::from(TAIL)).read_to_end(&mut block)?;
-        if let Some(mark) = block.get(..BODY).and_then(Mark::parse) {
-            marks.entry(mark.sender).or_default()[mark.class.index()] = Some(mark.next);
+        if kind == ENHANCED_PACKET_BLOCK {
+            // Beyond the end of the file, the next read finds nothing.
+            file.seek_relative(i64::from(body))?;
+        } else {
+            (&mut file).take(body.into()).read_to_end(&mut block)?;
         }
+        let mut again = [0; 4];
+        if !is_read(file.read_exact(&mut again))? || u32::from_le_bytes(again) != body + Header::BYTES {
+            break;
+        }
+        end += u64::from(body + Header::BYTES);
+        match kind {
+            SECTION_HEADER_BLOCK => {
+                let is_ours = block.windows(PROGRAM.len()).any(|words| words == PROGRAM.as_bytes());
+                if !is_ours || !block.starts_with(&LITTLE_ENDIAN) {
+                    return Ok(None);
+                }
+            }
+            // Whatever begins otherwise is no capture.
+            _ if found.whole == 0 => return Ok(None),
+            ENHANCED_PACKET_BLOCK => has_frames = true,
+            BLOCK => {
+                if let Some(mark) = block.get(..BODY).and_then(Mark::parse) {
+                    found.marks.entry(mark.sender).or_default()[mark.class.index()] = Some(mark.next);
+                    has_frames = false;
+                }
+            }
+            _ => {}
+        }
+        if !has_frames {
+            found.whole = end;
+        }
+    }
+    Ok((found.whole > 0).then_some(found))
+}
+
+/// The magic of a section whose numbers are little endian.
+const LITTLE_ENDIAN: [u8; 4] = 0x1a2b_3c4d_u32.to_le_bytes();
+
+/// What a block begins with.
+struct Header {
+    kind: u32,
+    /// Bytes between this and the length that ends the block.
+    body: u32,
+}
+
+impl Header {
+    /// Of what is around the body.
+    const BYTES: u32 = 12;
+
+    /// Reads one; `None` at the end of the file, or where no block is.
+    fn read(file: &mut impl Read) -> io::Result<Option<Self>> {
+        let mut head = [0; 8];
+        if !is_read(file.read_exact(&mut head))? {
+            return Ok(None);
+        }
+        let [a, b, c, d, rest @ ..] = head;
+        let length = u32::from_le_bytes(rest);
+        let body = length.checked_sub(Self::BYTES).filter(|body| body.is_multiple_of(4));
+        Ok(body.map(|body| Self { kind: u32::from_le_bytes([a, b, c, d]), body }))
+    }
+}
+
+/// Whether there was something to read, and not the end of the file.
+fn is_read(outcome: io::Result<()>) -> io::Result<bool> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
-    use pcap_file::Endianness;
-    use pcap_file::pcapng::PcapNgWriter;
-
     use super::*;
+    use crate::collector::capture::{Capture, Interface, Packet};
+
+    fn mark(class: Class, next: u64) -> Mark {
+        Mark { sender: 7, class, next }
+    }
 
     #[test]
-    fn the_last_mark_of_each_class_counts_also_if_the_file_is_cut_off() {
-        let mark = |class, next| Mark { sender: 7, class, next };
-        let mut writer = PcapNgWriter::with_endianness(Vec::new(), Endianness::Big).unwrap();
-        for mark in [mark(Class::Arp, 3), mark(Class::Bfd, 10), mark(Class::Arp, u64::MAX)] {
-            writer.write_pcapng_block(mark.block()).unwrap();
+    fn wherever_a_file_is_cut_off_its_last_mark_counts_and_nothing_stays_behind_that_but_whole_blocks() {
+        let interface = Interface { sender: 7, name: "client".to_owned(), description: String::new() };
+        let packet = || Packet { captured: 1, length: 61, bytes: &[1; 61], ufid: Some(5), lost: None };
+        let mut capture = Capture::new().unwrap();
+        // Where the file may end, and the mark of ARP that counts there.
+        let (mut bytes, mut ends) = (capture.bytes().as_ref().to_vec(), Vec::new());
+        ends.push((bytes.len(), None));
+        capture.packet(&interface, &packet()).unwrap();
+        let before = capture.bytes().as_ref().to_vec();
+        // The interface is described in front of its first frame.
+        let frame = u32::from_le_bytes(*before.last_chunk().unwrap());
+        let described = before.len() - usize::try_from(frame).unwrap();
+        ends.push((bytes.len() + described, None));
+        bytes.extend(before);
+        for next in 1..4 {
+            capture.packet(&interface, &packet()).unwrap();
+            capture.mark(&mark(Class::Arp, next)).unwrap();
+            bytes.extend(capture.bytes().as_ref());
+            ends.push((bytes.len(), Some(next)));
         }
-        let bytes = writer.into_inner();
-        let mut expected = [None; CLASSES];
-        expected[Class::Arp.index()] = Some(u64::MAX);
-        expected[Class::Bfd.index()] = Some(10);
+        capture.statistics(2, |_| "summary".to_owned()).unwrap();
+        bytes.extend(capture.bytes().as_ref());
+        ends.push((bytes.len(), Some(3)));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.pcapng");
-        File::create(&path).unwrap().write_all(&bytes).unwrap();
-        assert_eq!(read(&path).unwrap(), Marks::from([(7, expected)]));
-        for cut in 0..bytes.len() {
-            File::create(&path).unwrap().write_all(&bytes[..cut]).unwrap();
-            let marks = read(&path).unwrap();
+        for cut in 0..=bytes.len() {
+            std::fs::write(&path, &bytes[..cut]).unwrap();
+            let marks = mend(&path).unwrap();
             let next = marks.get(&7).and_then(|marks| marks[Class::Arp.index()]);
-            assert!([None, Some(3)].contains(&next) || cut >= bytes.len() - 4, "{cut}: {next:?}");
+            let kept = std::fs::read(&path).unwrap();
+            match ends.iter().rfind(|(end, _)| *end <= cut) {
+                Some((end, expected)) => assert_eq!((kept.len(), next), (*end, *expected), "{cut}"),
+                None => assert_eq!((kept.len(), next), (cut, None), "not even a section"),
+            }
+            // What a machine that went down has not written is zeroes.
+            if kept.len() == cut && cut >= ends[0].0 {
+                std::fs::write(&path, [&kept[..], &[0; 40]].concat()).unwrap();
+                mend(&path).unwrap();
+                assert_eq!(std::fs::read(&path).unwrap(), kept);
+            }
+        }
+    }
+
+    #[test]
+    fn a_capture_of_somebody_else_stays_as_it_is() {
+        let mut capture = Capture::new().unwrap();
+        capture.mark(&mark(Class::Arp, 3)).unwrap();
+        let ours = capture.bytes().as_ref().to_vec();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.pcapng");
+        let name = ours.windows(6).position(|words| words == b"sluice").unwrap();
+        for (at, byte) in [(0, 0), (8, 0), (name, b'S')] {
+            let mut other = [&ours[..], b"torn"].concat();
+            other[at] = byte;
+            std::fs::write(&path, &other).unwrap();
+            assert_eq!(mend(&path).unwrap(), Marks::new());
+            assert_eq!(std::fs::read(&path).unwrap(), other);
         }
     }
 }

@@ -14,6 +14,8 @@ mod senders;
 mod sequence;
 mod session;
 mod tap;
+#[cfg(test)]
+mod torn;
 mod writer;
 
 pub use self::files::Files;

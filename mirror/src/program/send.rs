@@ -77,7 +77,8 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
         let config = SenderConfig {
             name: file.name.clone().unwrap_or_else(host),
             id: random()?,
-            back_off: (Duration::from_millis(50), Duration::from_secs(1)),
+            // A collector that is back shall not wait for a second.
+            back_off: (Duration::from_millis(50), Duration::from_millis(200)),
             heartbeat: Duration::from_millis(500),
         };
         let _pages = Pages::serve(shared.metrics.unwrap_or(Metrics::local(METRICS)), registry)?;

@@ -19,27 +19,35 @@ const RETRIES: u8 = 6;
 /// A message that meets no receive request fails.
 const RNR_RETRIES: u8 = 0;
 const PATIENCE: Duration = Duration::from_secs(3);
+/// What was lost of an attempt comes again after 4 s only, so that a link that is mended would be found late.
+const AGAIN: Duration = Duration::from_millis(400);
 
-fn by_cm() -> cm::Settings {
+/// A collector takes writes without bytes ([`wire::PROBE`]).
+fn access(is_collector: bool) -> Access {
+    Access { remote_write: is_collector }
+}
+
+fn by_cm(is_collector: bool) -> cm::Settings {
     cm::Settings {
         terms: wire::terms(),
         required: wire::FRAMES | wire::RING,
-        access: Access { remote_write: false },
+        access: access(is_collector),
         min_rnr_timer: MIN_RNR_TIMER,
         timeout: TIMEOUT,
         retries: RETRIES,
         rnr_retries: RNR_RETRIES,
         patience: PATIENCE,
+        again: AGAIN,
     }
 }
 
-fn by_socket(shared: &Shared) -> exchange::Settings {
+fn by_socket(shared: &Shared, is_collector: bool) -> exchange::Settings {
     exchange::Settings {
         terms: wire::terms(),
         required: wire::FRAMES | wire::RING,
         port: shared.port,
         gid_index: shared.gid_index,
-        access: Access { remote_write: false },
+        access: access(is_collector),
         psn: Psn::new(std::process::id()),
         min_rnr_timer: MIN_RNR_TIMER,
         timeout: TIMEOUT,
@@ -82,8 +90,8 @@ impl Connector for Dialer {
     async fn next(&mut self, local: &Local) -> Result<Connection, ConnectError> {
         let address = self.address().await;
         match self.shared.connect {
-            Way::Cm => cm::Dialer { address, settings: by_cm() }.next(local).await,
-            Way::Socket => exchange::Dialer { address, settings: by_socket(&self.shared) }.next(local).await,
+            Way::Cm => cm::Dialer { address, settings: by_cm(false) }.next(local).await,
+            Way::Socket => exchange::Dialer { address, settings: by_socket(&self.shared, false) }.next(local).await,
         }
     }
 }
@@ -97,8 +105,8 @@ pub(super) enum Acceptor {
 impl Acceptor {
     pub(super) async fn bind(address: &str, shared: &Shared) -> Result<Self, ConnectError> {
         match shared.connect {
-            Way::Cm => cm::Acceptor::bind(address, by_cm()).await.map(Self::Cm),
-            Way::Socket => exchange::Acceptor::bind(address, by_socket(shared)).await.map(Self::Socket),
+            Way::Cm => cm::Acceptor::bind(address, by_cm(true)).await.map(Self::Cm),
+            Way::Socket => exchange::Acceptor::bind(address, by_socket(shared, true)).await.map(Self::Socket),
         }
     }
 }

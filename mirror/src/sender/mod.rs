@@ -162,7 +162,7 @@ impl Sender {
         let Some(session) = session else { return Ok(()) };
         session.check_answer()?;
         if !session.may_send_control() {
-            return Ok(());
+            return session.probe();
         }
         session.heartbeat(Class::ALL.map(|class| self.drops(class)).into_iter())
     }

@@ -8,9 +8,10 @@ use tokio::time::Instant;
 use super::queue::{ClassQueue, Facts, GrantError};
 use crate::connection::{Connection, Local};
 use crate::verbs::{
-    Buffer, CallError, Completion, Failure, Operation, Outcome, Payload, ReceiveRequest, Received, SendRequest, Sent,
+    Buffer, CallError, Completion, Failure, Operation, Outcome, Payload, ReceiveRequest, Received, Remote, SendRequest,
+    Sent,
 };
-use crate::wire::{CLASSES, Drops, Grant, HEADER, HEARTBEAT, Header, Hello, Kind, WireError, write_heartbeat};
+use crate::wire::{CLASSES, Drops, Grant, HEADER, HEARTBEAT, Header, Hello, Kind, PROBE, WireError, write_heartbeat};
 
 /// For how long a collector may leave a heartbeat without an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -27,6 +28,9 @@ const CLASS_SHIFT: u32 = 56;
 /// Tag of a hello or heartbeat.
 const CONTROL_TAG: u64 = u64::MAX;
 
+/// Tag of a probe.
+const PROBE_TAG: u64 = u64::MAX - 1;
+
 /// A connection with all that is under way on it.
 pub(super) struct Session {
     connection: Connection,
@@ -40,6 +44,7 @@ pub(super) struct Session {
     controls: u64,
     answered: u64,
     asked: Instant,
+    is_probing: bool,
     in_flight: [u32; CLASSES],
     returned: Vec<(Class, u64, Buffer)>,
     granted: Option<Grant>,
@@ -88,6 +93,7 @@ impl Session {
             controls: 0,
             answered: 0,
             asked: Instant::now(),
+            is_probing: false,
             in_flight: [0; CLASSES],
             returned: Vec::new(),
             granted: None,
@@ -142,9 +148,16 @@ impl Session {
 
     fn sent(&mut self, sent: Sent) {
         let mut buffers = sent.buffers.into_iter();
-        if sent.tag == CONTROL_TAG {
-            self.control = buffers.next();
-            return;
+        match sent.tag {
+            CONTROL_TAG => {
+                self.control = buffers.next();
+                return;
+            }
+            PROBE_TAG => {
+                self.is_probing = false;
+                return;
+            }
+            _ => {}
         }
         let code = u8::try_from(sent.tag >> CLASS_SHIFT).unwrap_or(u8::MAX);
         let (Some(class), Some(header), Some(payload)) = (Class::of_code(code), buffers.next(), buffers.next()) else {
@@ -214,6 +227,26 @@ impl Session {
         } else {
             Err(SessionError::Silence)
         }
+    }
+
+    /// Has the device of the other end answer, whatever the collector does: without it, a cut link would not show while nothing may be sent.
+    /// Nothing is written by it, for it has no bytes.
+    pub(super) fn probe(&mut self) -> Result<(), SessionError> {
+        let is_known = self.connection.agreed.terms.features & PROBE != 0;
+        let is_idle = self.control.is_some() && self.in_flight.iter().all(|batches| *batches == 0);
+        if !is_known || !is_idle || self.is_probing {
+            return Ok(());
+        }
+        self.is_probing = true;
+        self.chain.push(SendRequest {
+            tag: PROBE_TAG,
+            operation: Operation::Write(Remote { address: 0, key: 0 }),
+            immediate: None,
+            payload: Payload::Buffers(Vec::new()),
+            is_signalled: true,
+            is_solicited: false,
+        });
+        self.post()
     }
 
     pub(super) fn hello(&mut self, hello: &Hello) -> Result<(), SessionError> {

@@ -4,6 +4,8 @@
 //!
 //! - The sender sends messages ([`Message`]): first a [`Hello`], then batches, and a heartbeat now and then.
 //! - The collector answers with grants ([`Grant`]): credits of each class, and up to which frame it has taken over.
+//! - While the sender waits for an answer, and nothing else is under way, it writes nothing ([`PROBE`]), which the device of the collector
+//!   answers.
 //!
 //! A batch is a header and a payload. The payload is a sequence of frames, as [`frames`] or [`ring`] describe it.
 
@@ -31,7 +33,7 @@ use crate::terms::Terms;
 #[must_use]
 pub fn terms() -> Terms {
     #[expect(clippy::cast_possible_truncation, reason = "there are not so many classes")]
-    Terms { features: FRAMES | RING, classes: CLASSES as u8 }
+    Terms { features: FRAMES | RING | PROBE, classes: CLASSES as u8 }
 }
 
 /// Feature: batches of [`Layout::Frames`].
@@ -39,6 +41,10 @@ pub const FRAMES: u32 = 1;
 
 /// Feature: batches of [`Layout::Ring`].
 pub const RING: u32 = 2;
+
+/// Feature: the queue pair of a collector takes an RDMA WRITE without bytes, which tells a sender that the link is there. No memory is
+/// under a key for it.
+pub const PROBE: u32 = 4;
 
 /// Why bytes of the other end are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

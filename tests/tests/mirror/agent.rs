@@ -51,8 +51,17 @@ impl Agent {
 
     /// Gives the sender a frame, waiting until it has room for it.
     pub(crate) fn copy(&self, frame: &Copied) {
-        let message = message(frame);
-        send(self.client.as_ref().expect("a sender"), &message, SendFlags::NOSIGNAL).expect("the sender reads");
+        assert!(self.copy_if_there(frame), "the sender reads");
+    }
+
+    /// Gives the sender a frame, waiting until it has room for it. Returns whether a sender is there.
+    pub(crate) fn copy_if_there(&self, frame: &Copied) -> bool {
+        let client = self.client.as_ref().expect("a sender");
+        match send(client, &message(frame), SendFlags::NOSIGNAL) {
+            Ok(_) => true,
+            Err(Errno::PIPE | Errno::CONNRESET) => false,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Gives the sender a frame as the agent does, which never waits: a frame for which there is no room is lost, and told of.

@@ -9,7 +9,7 @@ use sluice_tests::mlx5::on_device;
 
 use crate::agent::Agent;
 use crate::captures::{files, frames, tshark};
-use crate::rig::{CONFIG, Rig, folder, frame, play, speak};
+use crate::rig::{CONFIG, Rig, folder, frame, play, speak, until};
 
 #[test]
 fn frames_of_all_classes_come_out_byte_for_byte_with_port_and_ufid_and_tshark_reads_the_file() {
@@ -88,6 +88,40 @@ fn files_are_rotated_by_size_and_each_can_be_read_alone() {
             assert!((4..12).contains(&files.len()), "{files:?}");
             let read: usize = files.iter().map(|file| tshark(file, &["frame.number"]).len()).sum();
             assert_eq!(read, 300);
+        });
+    });
+}
+
+#[test]
+fn files_are_rotated_by_age_also_while_nothing_comes_and_each_says_what_is_in_it() {
+    let name = "delivery::files_are_rotated_by_age_also_while_nothing_comes_and_each_says_what_is_in_it";
+    on_device("bluefield-3", name, |_| {
+        play(async {
+            let rig = Rig::new();
+            let agent = Agent::new(&rig.socket());
+            let files_of = Files { age: Some(Duration::from_secs(2)), ..rig.files() };
+            let collector = rig.collect_into(Outputs { files: Some(files_of), ..Outputs::default() }, &CONFIG).await;
+            let sender = rig.send(Batching::default());
+            let mut agent = speak(agent, Agent::greet).await;
+            for part in 0..2 {
+                let before = files(folder(&rig)).len();
+                agent = speak(agent, move |agent| {
+                    (0..10).for_each(|number| agent.copy(&frame(Class::Lldp, 10 * part + number, 300)));
+                })
+                .await;
+                rig.acknowledged(Class::Lldp, 10 * (part + 1)).await;
+                until(|| files(folder(&rig)).len(), |count| *count > before).await;
+            }
+            collector.stop().await;
+            sender.stop().await;
+            let files = files(folder(&rig));
+            let read: Vec<_> = files.iter().map(|file| tshark(file, &["frame.number"]).len()).collect();
+            assert_eq!(read.iter().sum::<usize>(), 20);
+            // No file begins in the midst of a batch, and the last one is of a time when nothing came.
+            assert!(
+                files.len() >= 3 && read.iter().all(|count| count % 10 == 0) && read.last() == Some(&0),
+                "{read:?}"
+            );
         });
     });
 }

@@ -30,7 +30,7 @@ pub(crate) fn settings() -> Settings {
         required: wire::FRAMES,
         port: 1,
         gid_index: 1,
-        access: Access { remote_write: false },
+        access: Access { remote_write: true },
         psn: Psn::new(0),
         min_rnr_timer: 12,
         timeout: 14,

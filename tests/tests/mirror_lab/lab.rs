@@ -26,6 +26,8 @@ pub(crate) const SETTINGS: Settings = Settings {
     retries: 6,
     rnr_retries: 7,
     patience: Duration::from_secs(10),
+    // Each of them once.
+    again: Duration::from_secs(10),
 };
 
 pub(crate) fn prepare() {

@@ -5,11 +5,19 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../mirror/agent.rs"]
+mod agent;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../mirror/captures.rs"]
+mod captures;
 mod collecting;
 mod connecting;
+mod killed;
 mod lab;
 mod leaving;
 mod messages;
+mod programs;
 #[path = "../verbs/rig.rs"]
 mod rig;
 mod rings;
@@ -55,12 +63,21 @@ fn inside() -> ExitCode {
     let is_wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
     println!("kernel {}", std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim());
     lab::prepare();
-    let stories = [messages::STORIES, connecting::STORIES, leaving::STORIES, rings::STORIES, samples::STORIES];
+    let stories = [
+        messages::STORIES,
+        connecting::STORIES,
+        leaving::STORIES,
+        rings::STORIES,
+        samples::STORIES,
+        killed::STORIES,
+    ];
     let (mut passed, mut failed) = (0, vec![]);
     // One after the other, for they share the device.
     for (name, story) in stories.into_iter().flatten().filter(|(name, _)| is_wanted(name)) {
+        let at = Instant::now();
         let has_passed = catch_unwind(story).is_ok();
-        println!("test {name} ... {}", if has_passed { "ok" } else { "FAILED" });
+        let seconds = at.elapsed().as_secs_f32();
+        println!("test {name} ... {} ({seconds:.1} s)", if has_passed { "ok" } else { "FAILED" });
         if has_passed { passed += 1 } else { failed.push(name) }
     }
     failed.iter().for_each(|name| println!("failed: {name}"));

@@ -1,0 +1,132 @@
+//! `sluice-mirror send` and `sluice-mirror collect` as processes.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use sluice_control::mirror::Class;
+use sluice_tests::daemon::binary;
+
+/// A process, which is killed with this.
+pub(crate) struct Program {
+    process: Child,
+    metrics: &'static str,
+    log: PathBuf,
+}
+
+impl Program {
+    pub(crate) fn collect(folder: &Path, args: &[&str]) -> Self {
+        Self::start(folder, "collect", "127.0.0.1:9321", args, Stdio::null())
+    }
+
+    /// One whose standard output is read.
+    pub(crate) fn collect_to_pipe(folder: &Path, args: &[&str]) -> (Self, ChildStdout) {
+        let mut this = Self::start(folder, "collect", "127.0.0.1:9321", args, Stdio::piped());
+        let pipe = this.process.stdout.take().unwrap();
+        (this, pipe)
+    }
+
+    pub(crate) fn send(folder: &Path, args: &[&str]) -> Self {
+        Self::start(folder, "send", "127.0.0.1:9320", args, Stdio::null())
+    }
+
+    fn start(folder: &Path, command: &str, metrics: &'static str, args: &[&str], stdout: Stdio) -> Self {
+        let log = folder.join(format!("{command}.log"));
+        // What an earlier one has said stays in front.
+        let file = File::options().create(true).append(true).open(&log).unwrap();
+        let process = Command::new(binary("sluice-mirror"))
+            .args([command, "--metrics", metrics])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Self { process, metrics, log }
+    }
+
+    /// Waits until it serves, which it does once it listens.
+    pub(crate) fn ready(self) -> Self {
+        until("the program serves", || page(self.metrics, "/healthz").is_some());
+        self
+    }
+
+    /// A metric, the sum over all its labels.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        self.series(name, "")
+    }
+
+    /// A metric of a class, the sum over all causes.
+    pub(crate) fn of(&self, name: &str, class: Class) -> u64 {
+        self.series(name, &format!("class=\"{}\"", class.name()))
+    }
+
+    fn series(&self, name: &str, label: &str) -> u64 {
+        let Some(page) = page(self.metrics, "/metrics") else { return 0 };
+        let lines = page.lines().filter(|line| line.contains(label));
+        let values = lines.filter_map(|line| {
+            let rest = line.strip_prefix("sluice_mirror_")?.strip_prefix(name)?;
+            rest.starts_with(['{', ' ']).then(|| line.rsplit(' ').next()?.parse::<u64>().ok())?
+        });
+        values.sum()
+    }
+
+    /// How many lines of its log have these words.
+    pub(crate) fn said(&self, words: &str) -> usize {
+        self.log().lines().filter(|line| line.contains(words)).count()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
+    /// Kills it, and returns when that was.
+    pub(crate) fn kill(mut self) -> Instant {
+        let killed = Instant::now();
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        killed
+    }
+
+    /// Ends it in order.
+    pub(crate) fn stop(mut self) {
+        self.signal(Signal::TERM);
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "{status}: {}", self.log());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // One that has ended is gone already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A page of a process, if it serves.
+fn page(address: &str, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    let mut page = String::new();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+    stream.read_to_string(&mut page).ok()?;
+    Some(page)
+}
+
+/// Waits until something is so, however slow the machine is.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
