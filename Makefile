@@ -1,6 +1,6 @@
 # What others rely on: `make demo`, `make test`, `make packages`, `make bench`. Each brings what it needs on a fresh Debian machine.
 
-.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser packages test-packages bench lab clean
+.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser packages test-packages test-arm64 test-systemd bench lab clean
 
 # `sluiced` and `sluice`, in target/release.
 build:
@@ -25,9 +25,9 @@ test:
 test-connectx:
 	scripts/test connectx
 
-# Both, and every scenario on both kernels and on the device, of which the others play a part; and test-pages, test-browser and
-# test-packages.
-test-all: test-pages test-browser test-packages
+# Both, and every scenario on both kernels and on the device, of which the others play a part; and test-pages, test-browser,
+# test-packages, test-arm64 and test-systemd.
+test-all: test-pages test-browser test-packages test-arm64 test-systemd
 	scripts/test all
 
 # `make demo` and what `make test` installs, in a new root of Debian.
@@ -45,14 +45,26 @@ test-browser:
 	cargo build --workspace --bins
 	tests/browser/run
 
-# The Debian packages of this machine's architecture, in target/packages.
+# The Debian packages of this machine's architecture and of arm64, in target/packages; with ARCH=arm64, those of one architecture.
 packages:
-	scripts/packages
+	ARCH=$(ARCH) scripts/packages
 
-# What lintian, man and shells say of them, whether they come out the same twice, and their life in a new root of Debian.
+# What lintian, man and shells say of them, whether they come out the same twice, and their life in new roots of Debian 12 and 13.
 test-packages:
 	scripts/setup test-packages
 	tests/packages/run
+
+# Those of arm64, under QEMU's emulation of a user's process, on pages of 4, 16 and 64 KiB.
+test-arm64:
+	scripts/setup test-packages
+	scripts/setup pages
+	tests/arm64/run
+
+# The agent under a real systemd, in a virtual machine: an upgrade while packets pass, a worker that stands still, a boot, a purge.
+test-systemd:
+	scripts/setup test-packages
+	scripts/setup lab
+	tests/packages/systemd
 
 bench:
 	scripts/setup bench
