@@ -1,6 +1,6 @@
 # What others rely on: `make demo`, `make test`, `make packages`, `make bench`. Each brings what it needs on a fresh Debian machine.
 
-.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-rdma-core packages test-packages bench lab clean
+.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-rdma-core packages test-packages test-arm64 test-systemd bench lab clean
 
 # `sluiced` and `sluice`, in target/release.
 build:
@@ -50,14 +50,27 @@ test-rdma-core:
 	scripts/setup root
 	tests/rdma-core/run
 
-# The Debian packages of this machine's architecture, in target/packages.
+# The Debian packages of this machine's architecture, in target/packages; with ARCH=arm64 those of arm64.
 packages:
-	scripts/packages
+	ARCH=$(ARCH) scripts/packages
 
-# What lintian, man and shells say of them, whether they come out the same twice, and their life in a new root of Debian.
+# What lintian, man and shells say of them, whether they come out the same twice, and their life in new roots of Debian 12 and 13.
 test-packages:
 	scripts/setup test-packages
 	tests/packages/run
+
+# Those of arm64, under QEMU's emulation of a user's process, on pages of 4, 16 and 64 KiB. Not in test-all: docs/status.md says why.
+test-arm64:
+	scripts/setup test-packages
+	scripts/setup pages
+	tests/arm64/run
+
+# The agent under a real systemd, in a virtual machine: an upgrade while packets pass, a worker that stands still, a boot, a purge. Not in
+# test-all: docs/status.md says why.
+test-systemd:
+	scripts/setup test-packages
+	scripts/setup lab
+	tests/packages/systemd
 
 bench:
 	scripts/setup bench

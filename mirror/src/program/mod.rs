@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use sluice_flow::time::MonotonicClock;
 use sluice_host::log_writer::LogWriter;
 use sluice_host::logging::{LogConfig, Logging};
@@ -89,6 +89,12 @@ impl<E: Into<Error>> From<E> for End {
     fn from(error: E) -> Self {
         Self::NotStarted(error.into())
     }
+}
+
+/// The parser of the command line, of which manual pages and completions are made.
+#[must_use]
+pub fn command() -> clap::Command {
+    Options::command()
 }
 
 /// Runs the program to its end. Returns the exit code, as the help text lists them.
