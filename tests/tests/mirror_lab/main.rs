@@ -1,7 +1,8 @@
 //! The mirror's verbs, connections and packet rings on Soft-RoCE in a real kernel, one story each.
 //!
 //! It needs to be root in a kernel with all drivers, so the test runs itself again in the virtual machine of `tests/lab/run`.
-//! Arguments that are no options pick the stories whose names contain one of them.
+//! Arguments that are no options pick the stories whose names contain one of them. Those of other people's daemons take minutes, and are
+//! played with `--daemons` only.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
@@ -13,6 +14,8 @@ mod agent;
 mod captures;
 mod collecting;
 mod connecting;
+mod daemons;
+mod independent;
 mod killed;
 mod lab;
 mod leaving;
@@ -22,6 +25,7 @@ mod programs;
 mod rig;
 mod rings;
 mod samples;
+mod site;
 mod wires;
 
 use std::panic::catch_unwind;
@@ -70,6 +74,7 @@ fn inside() -> ExitCode {
         rings::STORIES,
         samples::STORIES,
         killed::STORIES,
+        if std::env::args().any(|argument| argument == "--daemons") { daemons::STORIES } else { &[] },
     ];
     let (mut passed, mut failed) = (0, vec![]);
     // One after the other, for they share the device.

@@ -12,6 +12,7 @@ use sluice_mirror::verbs::{Access, Buffer, Context, Operation, Outcome, Payload,
 use sluice_tests::lab::iproute::batch;
 use tokio::time::{interval, sleep};
 
+use crate::mirror;
 use crate::notes::Notes;
 
 const DEVICE: &str = "rxe0";
@@ -27,6 +28,7 @@ const SETTINGS: Settings = Settings {
     rnr_retries: 7,
     // An attempt that began while the cable was cut is given up soon for a new one.
     patience: Duration::from_millis(800),
+    again: Duration::from_millis(800),
 };
 
 /// Plays the part of an end, until it is told to stop.
@@ -41,6 +43,7 @@ pub(crate) fn be(end: &str) -> ExitCode {
             prepare("52:54:00:00:00:01", 1);
             notes.note("ready", "");
             play(send_numbers(&notes));
+            mirror::send(&notes);
         }
         "--end-right" => {
             prepare("52:54:00:00:00:02", 2);
@@ -107,9 +110,6 @@ async fn send_numbers(notes: &Notes) {
         }
     }
     notes.note("sent", &next.to_string());
-    while !notes.is_over() {
-        sleep(PAUSE).await;
-    }
 }
 
 /// Sends what is pending, and then new numbers. Returns why the connection ended, or `None` if all was sent.
@@ -179,11 +179,16 @@ fn post(local: &Local, connection: &Connection, number: u64) -> Result<(), Strin
     connection.pair.send(vec![request]).map_err(|error| error.to_string())
 }
 
-/// Has another process receive numbers, kills it when it is told to, and starts the next.
+/// Has another process receive numbers, kills it when it is told to, and starts the next, until it is the turn of `sluice-mirror`.
 fn supervise(notes: &Notes) {
     let start = || -> Child { Command::new(std::env::current_exe().unwrap()).arg("--end-receiver").spawn().unwrap() };
     let mut receiver = start();
     while !notes.is_over() {
+        if notes.was_told("collect") {
+            receiver.kill().unwrap();
+            receiver.wait().unwrap();
+            return mirror::collect(notes);
+        }
         if notes.was_told("kill") {
             receiver.kill().unwrap();
             notes.note("killed", "");

@@ -1,12 +1,23 @@
-//! A connection between two machines, whose cable is cut, loses frames and is mended, and whose far end is killed.
+//! A connection between two machines, whose cable is cut, loses frames and is mended, and whose far end is killed: first with ends of the
+//! test's own, and then with `sluice-mirror`.
 //!
 //! The test is the cable, and runs itself again in both virtual machines of `tests/lab/pair`: on the left it sends numbered messages, on
 //! the right it receives them. What happens there it notes in files, by which the times are taken here.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../mirror/agent.rs"]
+mod agent;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../mirror/captures.rs"]
+mod captures;
 mod ends;
+mod mirror;
 mod notes;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../mirror_lab/programs.rs"]
+mod programs;
 
 use std::path::Path;
 use std::process::{Child, Command, ExitCode};
@@ -28,17 +39,30 @@ fn outside() -> ExitCode {
     let folder = tempfile::tempdir().unwrap();
     let cable = Cable::new(folder.path(), 18);
     let mut machines = ["left", "right"].map(|side| Machine::start(side, folder.path()));
-    let passed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(&cable, folder.path()))).is_ok();
-    let [left, right] = ["left", "right"].map(|side| Notes::of(folder.path(), side));
-    [&left, &right].into_iter().for_each(Notes::stop);
+    let mut notes = ["left", "right"].map(|side| Notes::of(folder.path(), side));
+    let stories: [(&str, Story); 2] = [
+        ("a_cut_cable_a_lossy_one_and_a_killed_peer_cost_time_and_no_message", messages),
+        ("a_cut_cable_is_seen_also_while_the_collector_stands_still_and_no_frame_is_lost", frames),
+    ];
+    let mut failed = 0;
+    for (name, story) in stories {
+        let [left, right] = &mut notes;
+        // The second goes on with the machines as the first leaves them.
+        let has_passed = failed == 0
+            && std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(&cable, left, right))).is_ok();
+        println!("test {name} ... {}", if has_passed { "ok" } else { "FAILED" });
+        failed += usize::from(!has_passed);
+    }
+    notes.iter().for_each(Notes::stop);
     let ended = machines.iter_mut().all(Machine::has_ended_well);
-    let verdict = if passed && ended { "ok" } else { "FAILED" };
-    println!("test a_cut_cable_a_lossy_one_and_a_killed_peer_cost_time_and_no_message ... {verdict}");
-    let (good, bad) = if verdict == "ok" { (1, 0) } else { (0, 1) };
+    let verdict = if failed == 0 && ended { "ok" } else { "FAILED" };
     let seconds = start.elapsed().as_secs_f32();
-    println!("\ntest result: {verdict}. {good} passed; {bad} failed; 0 ignored; finished in {seconds:.1}s");
-    if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let passed = stories.len() - failed;
+    println!("\ntest result: {verdict}. {passed} passed; {failed} failed; 0 ignored; finished in {seconds:.1}s");
+    if verdict == "ok" { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
+
+type Story = fn(&Cable, &mut Notes, &mut Notes);
 
 /// One of the machines.
 struct Machine(Child);
@@ -63,8 +87,7 @@ const START: Duration = Duration::from_secs(240);
 /// Long enough for anything that happens at all.
 const LONG: Duration = Duration::from_secs(60);
 
-fn story(cable: &Cable, folder: &Path) {
-    let [mut left, mut right] = ["left", "right"].map(|side| Notes::of(folder, side));
+fn messages(cable: &Cable, left: &mut Notes, right: &mut Notes) {
     right.wait("ready", START);
     left.wait("ready", START);
     left.tell("begin");
@@ -124,4 +147,57 @@ fn story(cable: &Cable, folder: &Path) {
         }
         assert!(Instant::now() < deadline && received + missing < sent, "{noted} of {sent}");
     }
+}
+
+fn frames(cable: &Cable, left: &mut Notes, right: &mut Notes) {
+    right.tell("collect");
+    right.wait("collects", LONG);
+    left.tell("send");
+    left.wait("flows", LONG);
+    for stands_still in [false, true] {
+        std::thread::sleep(Duration::from_secs(1));
+        if stands_still {
+            right.tell("stand");
+            right.wait("stands", LONG);
+            // Until nothing may be sent any more.
+            std::thread::sleep(Duration::from_secs(2));
+        }
+        cable.cut();
+        let cut = Instant::now();
+        let lost = left.wait("lost", LONG);
+        let seen = cut.elapsed();
+        println!("a cut cable was seen after {seen:?}, the collector stands still: {stands_still}: {lost}");
+        assert!(seen < Duration::from_secs(2), "{seen:?}");
+        std::thread::sleep(Duration::from_secs(1));
+        cable.mend();
+        if stands_still {
+            right.tell("go");
+            right.wait("goes", LONG);
+        }
+        let mended = Instant::now();
+        left.wait("flows", LONG);
+        let flows = mended.elapsed();
+        println!("frames flowed again {flows:?} after it was mended");
+        assert!(flows < Duration::from_secs(2), "{flows:?}");
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    right.tell("end-collector");
+    right.wait("killed", LONG);
+    let killed = Instant::now();
+    left.wait("lost", LONG);
+    println!("a killed collector was seen after {:?}", killed.elapsed());
+    right.wait("collects", LONG);
+    let back = Instant::now();
+    left.wait("flows", LONG);
+    println!("frames flowed again {:?} after the collector was back", back.elapsed());
+    assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
+
+    left.tell("last");
+    let handed = left.wait("handed", LONG);
+    let (handed, dropped) = handed.split_once(' ').unwrap();
+    let (handed, dropped): (u64, u64) = (handed.parse().unwrap(), dropped.parse().unwrap());
+    right.tell("finish");
+    let written: u64 = right.wait("written", LONG).parse().unwrap();
+    println!("{written} of {handed} frames, each once; {dropped} dropped");
+    assert_eq!(written + dropped, handed);
 }
