@@ -32,7 +32,11 @@ fn write(folder: &Path) -> Result<(), Box<dyn Error>> {
     for place in [&man, &bash, &zsh, &fish] {
         fs::create_dir_all(place)?;
     }
-    let programs = [(sluice_cli::command(), "1"), (sluice_agent::daemon::command(), "8"), (sluice_mirror::program::command(), "8")];
+    let programs = [
+        (sluice_cli::command(), "1"),
+        (sluice_agent::daemon::command(), "8"),
+        (sluice_mirror::program::command(), "8"),
+    ];
     for (command, section) in programs {
         let name = command.get_name().to_owned();
         for (shell, place) in [(Shell::Bash, &bash), (Shell::Zsh, &zsh), (Shell::Fish, &fish)] {
