@@ -127,8 +127,7 @@ fn number(options: &Value, name: &str) -> u64 {
 fn collect(options: &Value) {
     let messages = u32::try_from(number(options, "messages")).expect("few");
     let longest = 68 << 10;
-    let config =
-        CollectorConfig { messages, bytes: u64::from(messages) * u64::from(longest), longest, connections: 1 };
+    let config = CollectorConfig { messages, bytes: u64::from(messages) * u64::from(longest), longest, connections: 1 };
     let times = crate::latency::Times::default();
     runtime().expect("a runtime").block_on(async {
         let local = Local::open(DEVICE, config.capacity()).expect("the device");

@@ -54,7 +54,8 @@ fn main() {
         lab::prepare();
         let mut rows = Rows::default();
         PARTS.iter().filter(|(name, _)| is_all || is_asked(name)).for_each(|(_, part)| part(rounds, &mut rows));
-        std::fs::write(format!("{folder}/{FILE}"), json!(rows.json()).to_string()).expect("the folder can be written to");
+        std::fs::write(format!("{folder}/{FILE}"), json!(rows.json()).to_string())
+            .expect("the folder can be written to");
         return;
     }
     let rounds = std::env::var("MIRROR_BENCH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);

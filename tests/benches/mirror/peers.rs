@@ -48,7 +48,7 @@ struct Pace(Vec<(Instant, u64)>);
 
 impl Pace {
     fn look(&mut self) {
-        let path = format!("/sys/class/infiniband/{DEVICE}/hw_counters/rcvd_pkts");
+        let path = format!("/sys/class/infiniband/{DEVICE}/ports/1/hw_counters/rcvd_pkts");
         let text = std::fs::read_to_string(path).expect("Soft-RoCE counts");
         let packets = text.trim().parse().expect("a number");
         if self.0.last().is_none_or(|(_, last)| *last != packets) {
@@ -70,7 +70,12 @@ fn attempt(program: &str, options: &str, mut look: impl FnMut()) -> Option<Strin
     let start = |more: &[&str]| {
         let mut command = Command::new(program);
         command.args(["-d", DEVICE, "-F"]).args(options.split_whitespace()).args(more);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("perftest is installed")
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("perftest is installed")
     };
     let server = start(&[]);
     // It says nothing before it has listened; whoever comes too early is refused, and is done again.
@@ -80,7 +85,8 @@ fn attempt(program: &str, options: &str, mut look: impl FnMut()) -> Option<Strin
     let deadline = Instant::now() + DEADLINE;
     while both.iter_mut().any(|end| end.try_wait().expect("it is waited for").is_none()) {
         // Where one has failed the other waits for ever.
-        let has_failed = |end: &mut Child| end.try_wait().expect("it is waited for").is_some_and(|ended| !ended.success());
+        let has_failed =
+            |end: &mut Child| end.try_wait().expect("it is waited for").is_some_and(|ended| !ended.success());
         if Instant::now() > deadline || both.iter_mut().any(has_failed) {
             break;
         }

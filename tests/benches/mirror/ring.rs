@@ -93,8 +93,7 @@ fn tcpdump() -> Way {
     let mut command = Command::new("tcpdump");
     // As much memory as our ring has.
     command.args(["-i", ENDS[1], "-n", "-B", "4096", "-w", "-"]).stdin(Stdio::null());
-    let mut child =
-        command.stdout(OwnedFd::from(stream)).stderr(Stdio::piped()).spawn().expect("tcpdump is installed");
+    let mut child = command.stdout(OwnedFd::from(stream)).stderr(Stdio::piped()).spawn().expect("tcpdump is installed");
     // It holds the connection open.
     drop(command);
     let mut said = BufReader::new(child.stderr.take().expect("a pipe")).lines();
@@ -109,17 +108,17 @@ fn tcpdump() -> Way {
     let took = generate(FRAMES);
     // Until it rests.
     let deadline = Instant::now() + PATIENCE;
-    let mut last = spent();
-    while Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(100));
-        if std::mem::replace(&mut last, spent()) == last {
-            break;
-        }
+    let (mut last, mut silences) = (spent(), 0);
+    while silences < 20 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+        silences = if std::mem::replace(&mut last, spent()) == last { silences + 1 } else { 0 };
     }
     let (cpu, all) = (last - spent_before, (busy() - busy_before) * 1e6);
     let process = Pid::from_child(&child);
     kill_process(process, Signal::INT).expect("it is ours");
-    let dropped = said.map(|line| line.expect("text")).find_map(|line| line.strip_suffix(" packets dropped by kernel")?.parse().ok());
+    let dropped = said
+        .map(|line| line.expect("text"))
+        .find_map(|line| line.strip_suffix(" packets dropped by kernel")?.parse().ok());
     child.wait().expect("it ends");
     let bytes = sink.stop()["bytes"].as_u64().expect("bytes");
     let came = (bytes - HEADERS[0]) / (HEADERS[1] + LENGTH);

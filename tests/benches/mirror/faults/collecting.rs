@@ -117,7 +117,11 @@ impl Written {
     fn see(&mut self, number: u64) {
         let word = &mut self.seen[usize::try_from(number / 64).unwrap()];
         let bit = 1 << (number % 64);
-        if *word & bit == 0 { self.once += 1 } else { self.twice += 1 }
+        if *word & bit == 0 {
+            self.once += 1
+        } else {
+            self.twice += 1
+        }
         *word |= bit;
     }
 }

@@ -5,7 +5,12 @@
 //! the right beside `sluice-mirror collect`. Writes `target/bench/mirror_faults.json`. `MIRROR_BENCH_FRAMES` in the environment asks for
 //! another number of frames.
 
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a bench that cannot go on says so and ends")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a bench that cannot go on says so and ends"
+)]
 
 mod collecting;
 mod machine;

@@ -45,7 +45,10 @@ pub(crate) fn be(frames: u64) {
     };
     eventually("all are acknowledged or dropped", is_over);
     let growth = resident(sender.id()) as f64 - after_a_minute as f64;
-    let causes: Vec<_> = metric(METRICS, "sluice_mirror_send_dropped_frames_total").into_iter().filter(|(_, count)| *count > 0).collect();
+    let causes: Vec<_> = metric(METRICS, "sluice_mirror_send_dropped_frames_total")
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .collect();
     let found = json!({
         "growth": growth, "resident": resident(sender.id()), "causes": causes,
         "dropped": sum("sluice_mirror_send_dropped_frames_total"),
