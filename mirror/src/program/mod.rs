@@ -7,6 +7,7 @@ mod serve;
 mod ways;
 
 use std::future::Future;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -123,11 +124,19 @@ pub fn run() -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Makes the runtime of both ends.
+///
+/// # Errors
+/// Fails if the system has no more threads or files for it.
+pub fn runtime() -> io::Result<Runtime> {
+    Runtime::new()
+}
+
 /// Starts the log, which is written to its end before this returns, and plays a program on a runtime.
 fn play<F: Future<Output = Result<(), End>>>(log: &LogConfig, program: impl FnOnce() -> F) -> Result<(), End> {
-    let (writer, _last_lines) = LogWriter::start(std::io::stderr())?;
+    let (writer, _last_lines) = LogWriter::start(io::stderr())?;
     let _logging = Logging::start(log, LOG_RATE, Arc::new(MonotonicClock::new()), writer)?;
-    let runtime = Runtime::new()?;
+    let runtime = runtime()?;
     let outcome = runtime.block_on(async { program().await });
     // An output that hangs must not keep the process.
     runtime.shutdown_background();
