@@ -23,6 +23,7 @@ pub(crate) fn settings() -> Settings {
         retries: 6,
         rnr_retries: 0,
         patience: Duration::from_secs(10),
+        again: Duration::from_secs(10),
     }
 }
 
