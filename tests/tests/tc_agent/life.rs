@@ -15,7 +15,7 @@ fn only_flow(daemon: &Daemon) -> String {
 pub(crate) fn flows_are_added_counted_and_shown() {
     let switch = Switch::new();
     let daemon = switch.start("tc.policy = \"skip_hw\"\nidle_timeout = \"none\"");
-    assert_eq!(stream::send(3), 0, "nothing forwards yet");
+    stream::send_in_vain(3);
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
     assert_eq!(switch.filters("client").len(), 1);
     assert_eq!(stream::send(50), 50);
@@ -40,7 +40,7 @@ pub(crate) fn flows_are_added_counted_and_shown() {
 
     sluice(&daemon, &["del-flow", ufid]);
     assert!(switch.filters("client").is_empty());
-    assert_eq!(stream::send(3), 0, "nothing forwards any more");
+    stream::send_in_vain(3);
 }
 
 pub(crate) fn idle_flows_age_out_and_used_ones_stay() {

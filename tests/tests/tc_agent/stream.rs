@@ -15,6 +15,9 @@ pub(crate) const FRAME: usize = DATA + 8 + 20 + 14;
 /// The number of the last one.
 const LAST: u64 = u64::MAX;
 
+/// How long a datagram may be under way: the first of a flow goes by a busy ovs-vswitchd.
+const PATIENCE: Duration = Duration::from_secs(8);
+
 /// Where the server listens.
 pub(crate) const PORT: u16 = 5000;
 
@@ -25,7 +28,16 @@ pub(crate) fn send(count: u64) -> u64 {
 
 /// The same from this port of the client, or any if it is 0: the UFID that OVS gives is that of all bits of the first packet.
 pub(crate) fn send_from(port: u16, count: u64) -> u64 {
-    let server = listen();
+    exchange(port, count, PATIENCE)
+}
+
+/// Sends so many, none of which may come through.
+pub(crate) fn send_in_vain(count: u64) {
+    assert_eq!(exchange(0, count, Duration::from_secs(2)), 0, "of {count} datagrams");
+}
+
+fn exchange(port: u16, count: u64, patience: Duration) -> u64 {
+    let server = listen(patience);
     within("client", || {
         let client = connect_from(port);
         (0..count).for_each(|number| send_one(&client, number));
@@ -43,8 +55,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn start() -> Self {
-        let server = listen();
-        server.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let server = listen(Duration::from_secs(60));
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         let sender = std::thread::spawn(move || {
@@ -86,10 +97,10 @@ impl Stream {
     }
 }
 
-fn listen() -> UdpSocket {
+fn listen(patience: Duration) -> UdpSocket {
     within("server", || {
         let socket = UdpSocket::bind((SERVER, PORT)).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        socket.set_read_timeout(Some(patience)).unwrap();
         socket
     })
 }
