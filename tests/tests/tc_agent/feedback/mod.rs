@@ -126,7 +126,7 @@ pub(crate) fn ovs_vswitchd_counts_and_keeps_what_is_forwarded_past_it() {
     // Packets that the kernel's datapath sees nothing of keep the flow alive.
     let mut shortcut = Shortcut::new(&switch, ufid);
     eventually("the library has the memory", || {
-        sent += stream::send_from(SOURCE, 1);
+        sent += stream::sent_from(SOURCE, 1);
         shortcut.handover.serve(&mut shortcut.publisher);
         shortcut.publisher.counters().messages > 0
     });
@@ -134,7 +134,7 @@ pub(crate) fn ovs_vswitchd_counts_and_keeps_what_is_forwarded_past_it() {
     shortcut.open();
     let (begun, mut published) = (Instant::now(), Instant::now());
     while begun.elapsed() < 2 * MAX_IDLE {
-        sent += stream::send_from(SOURCE, 20);
+        sent += stream::sent_from(SOURCE, 20);
         shortcut.publish();
         let pause = published.elapsed();
         assert!(!shortcut.publisher.is_deleted(ufid), "deleted after {:?}, {pause:?} without news", begun.elapsed());
@@ -153,16 +153,16 @@ pub(crate) fn ovs_vswitchd_counts_and_keeps_what_is_forwarded_past_it() {
 
     // A flow of the same UFID is another life, even before the agent has heard of the deletion.
     shortcut.close();
-    sent += stream::send_from(SOURCE, 5);
+    sent += stream::sent_from(SOURCE, 5);
     assert_eq!(flow(&vswitchd).unwrap().0, ufid);
     rounds(&vswitchd, 3);
     assert_eq!(counted(&vswitchd), bytes(sent));
 
     // The answer to a deletion has the last packets.
     vswitchd.appctl(&["revalidator/pause"]).unwrap();
-    sent += stream::send_from(SOURCE, 1);
+    sent += stream::sent_from(SOURCE, 1);
     shortcut.open();
-    sent += stream::send_from(SOURCE, 7);
+    sent += stream::sent_from(SOURCE, 7);
     shortcut.publish();
     assert!(counted(&vswitchd).0 <= sent - 7, "it revalidates nothing");
     vswitchd.appctl(&["revalidator/purge"]).unwrap();
