@@ -59,6 +59,7 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
         return Err(End::NotStarted("a capture is not written to a terminal".into()));
     }
     play(&shared.log, || async {
+        let stop = told_to_stop();
         let config = file.collector();
         let local = Local::open(&device(&shared.device)?, config.capacity())?;
         let registry = Registry::new();
@@ -71,12 +72,6 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
         let acceptor = Acceptor::bind(&file.listen, &shared).await?;
         let _pages = Pages::serve(shared.metrics.unwrap_or(Metrics::local(METRICS)), registry)?;
         let collector = Collector::new(local, config, outputs, metrics)?;
-        let stop = async {
-            // Without signals, it runs until it is killed.
-            if told_to_stop().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        };
         collector.run(acceptor, stop).await.map_err(|error| End::Failed(error.into()))
     })
 }

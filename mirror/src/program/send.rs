@@ -57,6 +57,7 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
         return Ok(());
     }
     play(&shared.log, || async {
+        let stop = told_to_stop();
         let local = Local::open(&device(&shared.device)?, capacity(GRANTS))?;
         let registry = Registry::new();
         let metrics = SenderMetrics::new(&registry)?;
@@ -83,12 +84,6 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
         };
         let _pages = Pages::serve(shared.metrics.unwrap_or(Metrics::local(METRICS)), registry)?;
         let sender = Sender::new(local, config, sources, metrics);
-        let stop = async {
-            // Without signals, it runs until it is killed.
-            if told_to_stop().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        };
         sender.run(dialer, stop).await.map_err(|error| End::Failed(error.into()))
     })
 }

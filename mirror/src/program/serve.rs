@@ -41,16 +41,17 @@ impl Drop for Pages {
     }
 }
 
-/// Ends at SIGTERM or SIGINT.
-pub(super) async fn told_to_stop() -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let by = tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    };
-    info!("stopping on {by}");
-    Ok(())
+/// Ends at SIGTERM or SIGINT, which are caught from this call on. Where they cannot be, it never ends.
+pub(super) fn told_to_stop() -> impl Future<Output = ()> {
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    async {
+        let (Ok(mut terminate), Ok(mut interrupt)) = signals else { return std::future::pending().await };
+        let by = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        info!("stopping on {by}");
+    }
 }
 
 /// Returns the name of the device that was given, or of the only one.
