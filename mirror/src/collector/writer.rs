@@ -182,7 +182,11 @@ fn take(output: &mut Output, job: Job) -> io::Result<()> {
             // The session may be over.
             done.send(Done::Welcome(acknowledged)).unwrap_or_default();
         }
-        Job::Drops { sender, drops } => output.drops(sender, &drops),
+        Job::Drops { sender, drops } => {
+            output.drops(sender, &drops);
+            // These come with every heartbeat, so that there may be no pause in which to look.
+            output.rotate();
+        }
         Job::Batch { batch, message, done } => {
             let payload = message.bytes().get(HEADER..).unwrap_or_default();
             let acknowledged = output.batch(&batch, payload)?;
