@@ -84,7 +84,7 @@ fn wanted(agent: &AgentView, arguments: &Arguments) -> Result<FlowView, Failure>
 }
 
 /// Key, statistics and actions of a flow on one line.
-pub(super) fn write_flow(agent: &AgentView, view: &FlowView, style: &Style<'_>, out: &mut dyn Output) -> fmt::Result {
+fn write_flow(agent: &AgentView, view: &FlowView, style: &Style<'_>, out: &mut dyn Output) -> fmt::Result {
     let mut line = Vec::new();
     Lines::new(agent, style).push(view, &mut line);
     out.write_str(&String::from_utf8_lossy(&line))

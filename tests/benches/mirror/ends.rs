@@ -20,7 +20,9 @@ use sluice_mirror::source::ring::{Ring, RingSize, RingSource};
 use sluice_tests::bench::processor_time;
 use tokio::sync::oneshot;
 
-use crate::lab::{ADDRESS, DEVICE, settings};
+use sluice_tests::lab::soft_roce::DEVICE;
+
+use crate::lab::{ADDRESS, settings};
 use crate::sources::{Counted, Frames, Progress, ifindex};
 
 /// As the program has it.

@@ -6,7 +6,9 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::lab::{ADDRESS, DEVICE};
+use sluice_tests::lab::soft_roce::DEVICE;
+
+use crate::lab::ADDRESS;
 
 /// A run that takes longer than this hangs.
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -10,8 +10,11 @@ mod mask;
 mod neighbour;
 pub mod netdevsim;
 mod peer;
+pub mod soft_roce;
 mod vswitchd;
 mod wire;
+
+use std::process::Command;
 
 use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
 
@@ -50,6 +53,14 @@ pub const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
 pub const PEER_IP: [u8; 4] = [172, 31, 0, 2];
 /// The neighbour's address of IPv6, fd31::2.
 pub const PEER_IPV6: [u8; 16] = [0xfd, 0x31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+
+/// Runs a program, whose words are separated by spaces. It must succeed.
+#[track_caller]
+pub fn run(command: &str) {
+    let mut words = command.split_whitespace();
+    let output = Command::new(words.next().expect("a program")).args(words).output().expect("a program of the system");
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+}
 
 /// The ports that every scenario finds.
 pub fn ports() -> Vec<Port> {

@@ -11,10 +11,10 @@ use rustix::process::Signal;
 use sluice_control::mirror::Class;
 use sluice_tests::lab::Wire;
 use sluice_tests::lab::iproute::{batch, batch_in};
+use sluice_tests::lab::run;
 
 use crate::captures::{files, frames};
 use crate::independent::{Capture, classified, complaints, counted, fill_in};
-use crate::lab::run;
 use crate::programs::until;
 use crate::site::{CLASSES, Site, mac, told, within};
 use crate::stories;

@@ -1,16 +1,15 @@
 //! The device of all stories: Soft-RoCE on one end of a virtual cable.
 
 use std::future::Future;
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sluice_mirror::cm::Settings;
 use sluice_mirror::connection::{Capacity, Local};
 use sluice_mirror::terms::Terms;
-use sluice_mirror::verbs::{Access, Context};
-use sluice_tests::lab::iproute::batch;
+use sluice_mirror::verbs::Access;
+use sluice_tests::lab::run;
+use sluice_tests::lab::soft_roce::{self, DEVICE};
 
-pub(crate) const DEVICE: &str = "rxe0";
 /// The address of the device.
 pub(crate) const ADDRESS: &str = "10.9.0.1";
 
@@ -31,18 +30,8 @@ pub(crate) const SETTINGS: Settings = Settings {
 };
 
 pub(crate) fn prepare() {
-    run("modprobe --all rdma_rxe rdma_ucm ib_uverbs veth dummy tun pktgen");
-    std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
-    batch(&[
-        "link set lo up".into(),
-        "link add rdma0 mtu 4200 type veth peer name rdma1".into(),
-        format!("address add {ADDRESS}/24 dev rdma0"),
-        "link set rdma1 mtu 4200 up".into(),
-        "link set rdma0 up".into(),
-    ]);
-    run(&format!("rdma link add {DEVICE} type rxe netdev rdma0"));
-    let is_active = || Context::open(DEVICE).is_ok_and(|context| context.port(1).is_ok_and(|port| port.is_active));
-    eventually("the port of the device is active", is_active);
+    run("modprobe --all dummy tun pktgen");
+    soft_roce::in_one_machine(ADDRESS);
 }
 
 /// What an end has of the device. Messages have up to so many bytes.
@@ -54,19 +43,4 @@ pub(crate) fn play(story: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let patience = Duration::from_secs(60);
     runtime.block_on(async { tokio::time::timeout(patience, story).await.expect("it ends in time") });
-}
-
-pub(crate) fn run(command: &str) {
-    let mut words = command.split_whitespace();
-    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
-    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-#[track_caller]
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

@@ -32,7 +32,7 @@ use std::panic::catch_unwind;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use lab::DEVICE;
+use sluice_tests::lab::soft_roce::DEVICE;
 
 /// A story by its name.
 type Story = (&'static str, fn());

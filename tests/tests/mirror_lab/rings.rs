@@ -12,7 +12,9 @@ use sluice_mirror::verbs::{Outcome, Sent};
 use sluice_mirror::wire::ring::{RingFrame, frames as frames_of};
 
 use crate::collecting::{meet, receive, send};
-use crate::lab::{local, play, run};
+use sluice_tests::lab::run;
+
+use crate::lab::{local, play};
 use crate::stories;
 use crate::wires::{frames, host_cable, is_arp, plan, wire};
 

@@ -10,7 +10,9 @@ use sluice_mirror::wire::Cause;
 use sluice_mirror::wire::frames::frames as frames_of;
 use sluice_tests::daemon::Daemon;
 
-use crate::lab::{local, play, run};
+use sluice_tests::lab::run;
+
+use crate::lab::{local, play};
 use crate::stories;
 use crate::wires::{frames, plan, wire};
 

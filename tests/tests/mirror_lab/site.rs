@@ -13,9 +13,10 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sluice_control::mirror::Class;
 use sluice_tests::daemon::{Daemon, new_folder};
 use sluice_tests::lab::iproute::{attempt, batch, batch_in};
+use sluice_tests::lab::run;
 use tempfile::TempDir;
 
-use crate::lab::{ADDRESS, run};
+use crate::lab::ADDRESS;
 use crate::programs::{Program, until};
 
 pub(crate) const SPACES: [&str; 3] = ["leaf", "spine", "host"];

@@ -8,14 +8,13 @@ use std::time::Duration;
 use sluice_mirror::cm::{Acceptor, Dialer, Settings};
 use sluice_mirror::connection::{Capacity, Connection, Connector, Local};
 use sluice_mirror::terms::Terms;
-use sluice_mirror::verbs::{Access, Buffer, Context, Operation, Outcome, Payload, ReceiveRequest, SendRequest, Sent};
-use sluice_tests::lab::iproute::batch;
+use sluice_mirror::verbs::{Access, Buffer, Operation, Outcome, Payload, ReceiveRequest, SendRequest, Sent};
+use sluice_tests::lab::soft_roce::{DEVICE, at_a_cable};
 use tokio::time::{interval, sleep};
 
 use crate::mirror;
 use crate::notes::Notes;
 
-const DEVICE: &str = "rxe0";
 const PORT: u16 = 18515;
 const SETTINGS: Settings = Settings {
     terms: Terms { features: 1, classes: 9 },
@@ -40,40 +39,18 @@ pub(crate) fn be(end: &str) -> ExitCode {
     }));
     match end {
         "--end-left" => {
-            prepare("52:54:00:00:00:01", 1);
+            at_a_cable("52:54:00:00:00:01", 1);
             notes.note("ready", "");
             play(send_numbers(&notes));
             mirror::send(&notes);
         }
         "--end-right" => {
-            prepare("52:54:00:00:00:02", 2);
+            at_a_cable("52:54:00:00:00:02", 2);
             supervise(&notes);
         }
         _ => play(receive_numbers(&notes)),
     }
     ExitCode::SUCCESS
-}
-
-fn prepare(address: &str, number: u8) {
-    run("modprobe --all virtio_net rdma_rxe rdma_ucm ib_uverbs");
-    std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
-    let is_it = |name: &String| {
-        std::fs::read_to_string(format!("/sys/class/net/{name}/address")).is_ok_and(|found| found.trim() == address)
-    };
-    let mut names =
-        std::fs::read_dir("/sys/class/net").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let name = names.find(is_it).expect("a network device with that address");
-    batch(&[
-        format!("link set {name} down"),
-        format!("link set {name} name cable mtu 4200"),
-        "link set lo up".into(),
-        format!("address add 10.10.0.{number}/24 dev cable"),
-        "link set cable up".into(),
-    ]);
-    run(&format!("rdma link add {DEVICE} type rxe netdev cable"));
-    while !Context::open(DEVICE).is_ok_and(|context| context.port(1).is_ok_and(|port| port.is_active)) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn play(story: impl Future<Output = ()>) {
@@ -257,10 +234,4 @@ async fn complete(
         Some(connection) => connection.completions.next(came).await,
         None => std::future::pending().await,
     }
-}
-
-fn run(command: &str) {
-    let mut words = command.split_whitespace();
-    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
-    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sluice_control::mirror::Class;
+use sluice_tests::lab::run;
 
 use crate::agent::{Agent, Copied};
 use crate::captures::frames;
@@ -110,9 +111,4 @@ fn frame(number: u64) -> Copied {
     bytes.extend(number.to_be_bytes());
     bytes.extend([0; 42]);
     Copied { class: CLASS, in_port: 1, ufid: None, bytes }
-}
-
-fn run(command: &str) {
-    let mut words = command.split_whitespace();
-    assert!(std::process::Command::new(words.next().unwrap()).args(words).status().unwrap().success(), "{command}");
 }

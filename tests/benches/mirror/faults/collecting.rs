@@ -8,7 +8,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use sluice_tests::daemon::binary;
 
-use crate::machine::{COLLECTOR, DEVICE, note_panics, prepare, resident};
+use sluice_tests::lab::run;
+use sluice_tests::lab::soft_roce::{DEVICE, at_a_cable};
+
+use crate::machine::{COLLECTOR, note_panics, resident};
 use crate::notes::Notes;
 use crate::sending::{LENGTH, NUMBER};
 
@@ -17,7 +20,8 @@ const FOLDER: &str = "/tmp/files";
 pub(crate) fn be(frames: u64) {
     let notes = Notes::own();
     note_panics();
-    prepare("52:54:00:00:00:02", 2);
+    run("modprobe tun");
+    at_a_cable("52:54:00:00:00:02", 2);
     std::fs::create_dir(FOLDER).unwrap();
     let mut written = Written::new(frames);
     let mut collector = Collector::start();

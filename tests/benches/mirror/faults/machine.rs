@@ -2,53 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
-use std::time::{Duration, Instant};
 
-use sluice_mirror::verbs::Context;
-use sluice_tests::lab::iproute::batch;
-
-pub(crate) const DEVICE: &str = "rxe0";
 /// Where the collector listens.
 pub(crate) const COLLECTOR: &str = "10.10.0.2:4790";
-
-/// Gives the device with this address that name and the address 10.10.0.NUMBER, and Soft-RoCE.
-pub(crate) fn prepare(address: &str, number: u8) {
-    run("modprobe --all virtio_net rdma_rxe rdma_ucm ib_uverbs tun");
-    std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
-    let is_it = |name: &String| {
-        std::fs::read_to_string(format!("/sys/class/net/{name}/address")).is_ok_and(|found| found.trim() == address)
-    };
-    let mut names =
-        std::fs::read_dir("/sys/class/net").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let name = names.find(is_it).expect("a network device with that address");
-    batch(&[
-        format!("link set {name} down"),
-        format!("link set {name} name cable mtu 4200"),
-        "link set lo up".into(),
-        format!("address add 10.10.0.{number}/24 dev cable"),
-        "link set cable up".into(),
-    ]);
-    run(&format!("rdma link add {DEVICE} type rxe netdev cable"));
-    eventually("the port of the device is active", || {
-        Context::open(DEVICE).is_ok_and(|context| context.port(1).is_ok_and(|port| port.is_active))
-    });
-}
-
-fn run(command: &str) {
-    let mut words = command.split_whitespace();
-    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
-    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-#[track_caller]
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 /// What a panic says goes to who waits for notes.
 pub(crate) fn note_panics() {

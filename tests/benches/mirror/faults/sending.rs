@@ -12,8 +12,11 @@ use sluice_control::mirror::{Class, Plan, Tap};
 use sluice_tests::daemon::binary;
 use sluice_tests::lab::Wire;
 use sluice_tests::lab::iproute::batch;
+use sluice_tests::lab::run;
+use sluice_tests::lab::soft_roce::{DEVICE, at_a_cable};
+use sluice_tests::world::eventually;
 
-use crate::machine::{COLLECTOR, DEVICE, eventually, metric, note_panics, prepare, resident};
+use crate::machine::{COLLECTOR, metric, note_panics, resident};
 use crate::notes::Notes;
 
 const NETDEV: &str = "source0";
@@ -27,7 +30,8 @@ pub(crate) const NUMBER: usize = 14;
 pub(crate) fn be(frames: u64) {
     let notes = Notes::own();
     note_panics();
-    prepare("52:54:00:00:00:01", 1);
+    run("modprobe tun");
+    at_a_cable("52:54:00:00:00:01", 1);
     let wire = Wire::new(NETDEV);
     batch(&[format!("link set {NETDEV} arp off up")]);
     serve_plan();
