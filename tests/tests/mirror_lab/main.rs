@@ -1,8 +1,8 @@
 //! The mirror's verbs, connections and packet rings on Soft-RoCE in a real kernel, one story each.
 //!
 //! It needs to be root in a kernel with all drivers, so the test runs itself again in the virtual machine of `tests/lab/run`.
-//! Arguments that are no options pick the stories whose names contain one of them. Those of other people's daemons take minutes, and are
-//! played with `--daemons` only.
+//! Arguments that are no options pick the stories whose names contain one of them. Those that start programs, the mirror's own and other
+//! people's daemons, take minutes, and are played with `--processes` only.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
@@ -67,18 +67,14 @@ fn inside() -> ExitCode {
     let is_wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
     println!("kernel {}", std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim());
     lab::prepare();
-    let stories = [
-        messages::STORIES,
-        connecting::STORIES,
-        leaving::STORIES,
-        rings::STORIES,
-        samples::STORIES,
-        killed::STORIES,
-        if std::env::args().any(|argument| argument == "--daemons") { daemons::STORIES } else { &[] },
-    ];
+    let with_processes = std::env::args().any(|argument| argument == "--processes");
+    let stories: &[&[Story]] = match with_processes {
+        true => &[killed::STORIES, daemons::STORIES],
+        false => &[messages::STORIES, connecting::STORIES, leaving::STORIES, rings::STORIES, samples::STORIES],
+    };
     let (mut passed, mut failed) = (0, vec![]);
     // One after the other, for they share the device.
-    for (name, story) in stories.into_iter().flatten().filter(|(name, _)| is_wanted(name)) {
+    for (name, story) in stories.iter().copied().flatten().filter(|(name, _)| is_wanted(name)) {
         let at = Instant::now();
         let has_passed = catch_unwind(story).is_ok();
         let seconds = at.elapsed().as_secs_f32();

@@ -177,7 +177,9 @@ fn devices_are_taken_on_and_left_without_losing_a_frame_of_the_others() {
     play(async {
         let local = local(1, 64);
         let (stays, comes) = (wire("tap3"), wire("tap4"));
-        let mut source = RingSource::new(local.domain(), SIZE);
+        // Nothing is read before all is sent, so that all of it must have room, also if the machine is slow to send it.
+        let size = RingSize { blocks: 64, retire_after: Duration::from_millis(500), ..SIZE };
+        let mut source = RingSource::new(local.domain(), size);
         let mut both = plan("tap3", &[Class::Flow]);
         assert!(source.follow(&both).unwrap().is_empty());
         let alone = both.clone();
