@@ -180,9 +180,12 @@ impl Sender {
         }
         self.give_back();
         let Some(longest) = session.longest() else { return Ok(()) };
-        // Before frames that name them.
-        let are_told = self.told.iter().copied().eq(self.sources.iter().map(|source| source.revision()));
-        if !are_told && session.may_send_control() {
+        let are_ports_told = self.told.iter().copied().eq(self.sources.iter().map(|source| source.revision()));
+        if !are_ports_told {
+            // A frame must not come before the name of its port: it waits as well until a heartbeat is answered.
+            if !session.may_send_control() {
+                return Ok(());
+            }
             self.greet(Some(session))?;
         }
         for class in ORDER {

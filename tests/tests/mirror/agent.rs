@@ -36,17 +36,20 @@ impl Agent {
 
     /// Waits for the sender, and gives it a plan of two ports.
     pub(crate) fn greet(&mut self) {
-        let client = accept_with(&self.listener, SocketFlags::CLOEXEC).expect("the sender connects");
-        let tap = |in_port, name: &str| Tap {
-            in_port: Some(in_port),
-            name: name.to_owned(),
+        self.client = Some(accept_with(&self.listener, SocketFlags::CLOEXEC).expect("the sender connects"));
+        self.plan(&["client", "uplink"]);
+    }
+
+    /// Gives the sender a plan of ports with these names, numbered from one.
+    pub(crate) fn plan(&self, names: &[&str]) {
+        let taps = names.iter().zip(1..).map(|(name, number)| Tap {
+            in_port: Some(number),
+            name: (*name).to_owned(),
             netdev: None,
             classes: Class::ALL.into_iter().collect(),
-        };
-        let taps = vec![tap(1, "client"), tap(2, "uplink")];
-        let plan = Plan { collector: String::new(), classes: Class::ALL.into_iter().collect(), taps };
-        send(&client, &plan.message(), SendFlags::NOSIGNAL).expect("the sender reads");
-        self.client = Some(client);
+        });
+        let plan = Plan { collector: String::new(), classes: Class::ALL.into_iter().collect(), taps: taps.collect() };
+        send(self.client.as_ref().expect("a sender"), &plan.message(), SendFlags::NOSIGNAL).expect("the sender reads");
     }
 
     /// Gives the sender a frame, waiting until it has room for it.

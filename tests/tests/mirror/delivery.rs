@@ -7,7 +7,7 @@ use sluice_mirror::collector::{Files, Outputs};
 use sluice_mirror::source::Batching;
 use sluice_tests::mlx5::on_device;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Copied};
 use crate::captures::{files, frames, tshark};
 use crate::rig::{CONFIG, Rig, folder, frame, play, speak, until};
 
@@ -60,6 +60,36 @@ fn frames_of_all_classes_come_out_byte_for_byte_with_port_and_ufid_and_tshark_re
             assert!(lines[0].starts_with("client\t") || lines[0].starts_with("uplink\t"), "{}", lines[0]);
             assert_eq!(rig.sent("dropped_frames_total", Class::Arp), 0);
             assert_eq!(rig.collected("latency_seconds_count", Class::Arp), 20);
+        });
+    });
+}
+
+#[test]
+fn a_frame_of_a_new_port_comes_behind_the_name_of_the_port() {
+    on_device("bluefield-3", "delivery::a_frame_of_a_new_port_comes_behind_the_name_of_the_port", |_| {
+        play(async {
+            // A name cannot be sent while a heartbeat is unanswered.
+            let mut rig = Rig::new();
+            rig.heartbeat = Duration::from_millis(1);
+            let agent = Agent::new(&rig.socket());
+            let collector = rig.collect().await;
+            let sender = rig.send(Batching { age: Duration::ZERO, ..Batching::default() });
+            let agent = speak(agent, Agent::greet).await;
+            let names: Vec<_> = (1..=200).map(|number| format!("port-of-{number}")).collect();
+            for number in 1..=200 {
+                let known: Vec<_> = names[..number].iter().map(String::as_str).collect();
+                agent.plan(&known);
+                agent.copy(&Copied {
+                    in_port: u32::try_from(number).unwrap(),
+                    ..frame(Class::Arp, u64::try_from(number).unwrap(), 60)
+                });
+                rig.acknowledged(Class::Arp, u64::try_from(number).unwrap()).await;
+            }
+            collector.stop().await;
+            sender.stop().await;
+            let written = frames(folder(&rig));
+            let interfaces: Vec<_> = written.into_iter().map(|frame| frame.interface).collect();
+            assert_eq!(interfaces, names);
         });
     });
 }

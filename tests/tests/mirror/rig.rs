@@ -50,6 +50,8 @@ pub(crate) struct Rig {
     pub(crate) folder: TempDir,
     pub(crate) sent: Registry,
     pub(crate) collected: Registry,
+    /// How often senders send a heartbeat.
+    pub(crate) heartbeat: Duration,
     address: String,
 }
 
@@ -72,7 +74,13 @@ impl Rig {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        Self { folder, sent: Registry::new(), collected: Registry::new(), address }
+        Self {
+            folder,
+            sent: Registry::new(),
+            collected: Registry::new(),
+            heartbeat: Duration::from_millis(50),
+            address,
+        }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -127,7 +135,7 @@ impl Rig {
             name: "leaf-1".to_owned(),
             id: 0x5eed,
             back_off: (Duration::from_millis(5), Duration::from_millis(50)),
-            heartbeat: Duration::from_millis(50),
+            heartbeat: self.heartbeat,
         };
         let sender = Sender::new(local, config, vec![Box::new(source)], metrics);
         let dialer = Dialer { address: self.address.clone(), settings: settings() };
