@@ -1,15 +1,17 @@
 //! Flows that decrement a time to live: two rules, of which the one in front takes the packets whose time is up.
 
-use std::io::Write;
 use std::net::Ipv4Addr;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socket_with};
 use sluice_flow::backend::{Adoption, DeviceEvent, InstalledRule, LostRule, Placement};
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 use sluice_flow::port::PortNumber;
+use sluice_netdev::netlink::message::flag;
 use sluice_offload_tc::OffloadPolicy;
+use sluice_offload_tc::wire::action::{Action, Control, Operation, Police};
+use sluice_offload_tc::wire::shared;
 
 use crate::device::{Device, TO_B, flow};
 use crate::network::{Capture, FRAME, Network, eventually};
@@ -110,12 +112,15 @@ fn refused_meter(network: &Network, device: &Device) {
     let shown = listed();
     let mut words = shown.split_whitespace().skip_while(|word| !word.contains("police"));
     let index = u32::from_str_radix(words.nth(1).unwrap().trim_start_matches("0x"), 16).unwrap();
-    let other = format!("actions add action police rate 1mbit burst 10k drop index {index}");
-    let commands = format!("actions flush action police\n{other}\n");
-    eventually("the other policer is there before the backend has put its own back", || {
-        let mut batch = Command::new("tc").args(["-force", "-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-        batch.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
-        batch.wait().unwrap();
+    // In one datagram: between two, the backend could hear of the first and put its own back.
+    let mut requests = Vec::new();
+    shared::emit_name(&mut requests, shared::DELETE_ACTION, "police", index, 0, 1).unwrap();
+    let police = Police { conform: Control::Pipe, rate: Some(125_000), burst: 10_000, mtu: 0, packets: None };
+    let other = Action { index, ..Action::new(Operation::Police(Box::new(police)), Control::Shot) };
+    shared::emit(&mut requests, &other, 0, flag::CREATE | flag::EXCLUSIVE, 2).unwrap();
+    eventually("the other policer is there", || {
+        let kernel = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::send(&kernel, &requests, SendFlags::empty()).unwrap();
         let shown = listed();
         shown.contains("police") && !shown.contains("skip_hw")
     });
