@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use triomphe::ThinArc;
 
-use crate::action::{ActionList, jumps, names_port};
+use crate::action::{Action, ActionList, jumps, names_port};
 use crate::chain::ChainId;
-use crate::field::Field;
+use crate::field::{ETH_P_IP, ETH_P_IPV6, FRAGMENT_NO, Field};
 use crate::key::{Mask, MaskedKey};
 use crate::origin::Origin;
 use crate::port::PortNumber;
@@ -154,6 +154,26 @@ impl Flow {
     pub fn jumps(&self) -> Vec<ChainId> {
         jumps(&self.actions)
     }
+
+    /// Whether a packet that misses where the flow sends it to may begin again in the first chain: it is as it came, and all that was done
+    /// with it may be done twice.
+    pub fn lets_begin_again(&self) -> bool {
+        let Some((Action::Recirc(_), before)) = self.actions.split_last() else { return self.jumps().is_empty() };
+        before.iter().all(|action| match action {
+            // The connection has seen the packet, which changes nothing if it sees it again. Fragments would be put together.
+            Action::Conntrack(track) => track.nat.is_none() && !self.takes_fragments(),
+            Action::ConntrackClear | Action::Hash { .. } => true,
+            _ => false,
+        })
+    }
+
+    /// Whether fragments may be among its packets.
+    fn takes_fragments(&self) -> bool {
+        let full = self.matching().expand();
+        let is_of = |eth_type: u16| full.is_exactly(Field::EthType, eth_type.into());
+        let is_whole = |field| full.is_exactly(field, FRAGMENT_NO.into());
+        !(is_of(ETH_P_IP) && is_whole(Field::Ipv4Frag) || is_of(ETH_P_IPV6) && is_whole(Field::Ipv6Frag))
+    }
 }
 
 impl Deref for Flow {
@@ -233,5 +253,35 @@ mod tests {
     fn a_flow_takes_little_memory_besides_the_bytes_of_its_key() {
         assert_eq!(size_of::<Option<Flow>>(), 8);
         assert!(size_of::<Head>() <= 24, "{} bytes", size_of::<Head>());
+    }
+
+    #[test]
+    fn a_packet_may_begin_again_as_long_as_it_is_as_it_came() {
+        let lets = |key: &str, actions: &str| {
+            let matching = crate::text::parse_key(&format!("in_port(1),{key}"), &()).unwrap().matching;
+            let actions = crate::text::parse_actions(actions, &()).unwrap();
+            let key = MaskedKey::new(&matching);
+            Flow::new(None, key, actions, Priority::default(), Expiry::default(), &Seed([0; 16])).lets_begin_again()
+        };
+        const UDP: &str = "eth_type(0x0800),ipv4(proto=17,frag=no)";
+        for actions in ["2", "set(tunnel(tun_id=1)),2", "recirc(5)", "ct(zone=1),recirc(5)", "hash(l4(0)),recirc(5)"] {
+            assert!(lets(UDP, actions), "{actions}");
+        }
+        assert!(lets(UDP, "ct(commit,zone=1,mark=0x1/0x1),ct_clear,recirc(5)"));
+        assert!(lets("eth_type(0x86dd),ipv6(frag=no)", "ct,recirc(5)"));
+        for actions in [
+            "ct(nat),recirc(5)",
+            "2,recirc(5)",
+            "meter(1),recirc(5)",
+            "pop_vlan,recirc(5)",
+            "recirc(5),2",
+            "clone(recirc(5)),2",
+        ] {
+            assert!(!lets(UDP, actions), "{actions}");
+        }
+        for fragments in ["eth_type(0x0800),ipv4(frag=first)", "eth_type(0x0800),ipv4(proto=17)", "eth_type(0x86dd)"] {
+            assert!(!lets(fragments, "ct,recirc(5)"), "{fragments}");
+            assert!(lets(fragments, "recirc(5)"), "{fragments}");
+        }
     }
 }

@@ -37,8 +37,11 @@ pub enum Refusal {
         reason: Cow<'static, str>,
     },
     /// Packets would go on in a chain whose flows come one by one, from a [source](crate::source::Source), and one that misses there could
-    /// not go on in the source's own datapath where it stands.
-    #[error("continuation: a packet that misses in chain {:#x} cannot go on there in the datapath that the flow comes from", chain.0)]
+    /// neither go on in the source's own datapath where it stands, nor [begin again](crate::Flow::lets_begin_again).
+    #[error(
+        "continuation: a packet that misses in chain {:#x} can neither go on there in the datapath that the flow comes from, nor begin again",
+        chain.0
+    )]
     Continuation {
         /// The chain that the flow is in or sends packets to.
         chain: ChainId,

@@ -152,10 +152,10 @@ impl Backend for SoftNic {
 
     fn lookup_counters(&self) -> Option<LookupCounters> {
         Some(LookupCounters {
-            hits: self.0.lookup_counts.hits.load(Ordering::Relaxed),
-            misses: self.0.chains.root().misses(),
-            chain_misses: self.0.lookup_counts.chain_misses.load(Ordering::Relaxed),
-            lost: self.0.drops.total(),
+            hits: Some(self.0.lookup_counts.hits.load(Ordering::Relaxed)),
+            misses: Some(self.0.chains.root().misses()),
+            chain_misses: Some(self.0.lookup_counts.chain_misses.load(Ordering::Relaxed)),
+            lost: Some(self.0.drops.total()),
         })
     }
 

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_flow::backend::{LostRule, Placement};
+use sluice_flow::backend::{Capabilities, LostRule, Placement};
 use sluice_flow::port::GonePort;
 use sluice_flow::table::{Accepted, TableError, Waiter};
 use sluice_flow::{Backend, Cause, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, PortNumber, Refusal, Timestamp};
@@ -54,10 +54,11 @@ impl OffloadQueue {
         let room = Arc::new(Room::new(table.clone()));
         let worker = |inbox| {
             let install = backend.install_queue()?;
-            let batch = backend.capabilities().batch.max(1);
+            let Capabilities { batch, chain_miss, .. } = backend.capabilities();
+            let terms = (batch.max(1), chain_miss);
             let (alike, chains, inboxes) = (alike.clone(), chains.clone(), inboxes.clone());
             let (retries, room) = (retries.clone(), room.clone());
-            Ok(Worker::new(table.clone(), clock.clone(), alike, chains, inboxes, retries, room, inbox, install, batch))
+            Ok(Worker::new(table.clone(), clock.clone(), alike, chains, inboxes, retries, room, inbox, install, terms))
         };
         let workers = own.into_iter().map(worker).collect::<Result<Vec<_>, _>>()?;
         let statistics = workers.iter().map(Worker::statistics).collect();

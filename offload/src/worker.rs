@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, TryRecvError};
 use parking_lot::Mutex;
 use sluice_flow::backend::{
-    ChainChange, ChainCompletion, ChainOperation, Change, Completion, InstallQueue, Operation, Outcome,
+    ChainChange, ChainCompletion, ChainOperation, Change, Completion, InstallQueue, MissPolicy, Operation, Outcome,
 };
 use sluice_flow::table::{Completed, Freed, Look};
 use sluice_flow::{ChainId, Clock, Flow, FlowId, FlowTable, Refusal, Timestamp};
@@ -39,6 +39,8 @@ pub struct Worker {
     journal: Option<Arc<Journal>>,
     /// How many flows to look at before what they need is handed to the backend.
     batch: usize,
+    /// What becomes of a packet that misses in a later chain.
+    chain_miss: MissPolicy,
     /// Handed to the backend a moment ago, in this order: most of it is completed at once, and in this order.
     asked: VecDeque<Change>,
     in_flight: HashMap<FlowId, Change, foldhash::fast::RandomState>,
@@ -67,7 +69,7 @@ impl Worker {
         room: Arc<Room>,
         inbox: InboxReader,
         mut install: Box<dyn InstallQueue>,
-        batch: usize,
+        (batch, chain_miss): (usize, MissPolicy),
     ) -> Self {
         install.set_waker(inbox.waker());
         let (journal, asked, in_flight, finished, report, statistics) = Default::default();
@@ -84,6 +86,7 @@ impl Worker {
             install,
             journal,
             batch,
+            chain_miss,
             asked,
             in_flight,
             chains_in_flight,
@@ -217,7 +220,7 @@ impl Worker {
 
     fn begin(&mut self, change: Change, batch: &mut Vec<Change>) {
         if let Operation::Install(flow) | Operation::Modify(_, flow) = &change.operation {
-            if let Some(refusal) = continuation(flow).or_else(|| self.alike.refusal(flow)) {
+            if let Some(refusal) = continuation(flow, self.chain_miss).or_else(|| self.alike.refusal(flow)) {
                 return self.finish(&change, Err(refusal), self.clock.now());
             }
             for chain in flow.jumps() {
@@ -328,15 +331,20 @@ impl Worker {
     }
 }
 
-/// The reason why a flow of a reactive source that concerns later chains has no rule: what comes to such a chain has a flow there only once
-/// Open vSwitch has seen such a packet, and the kernel takes a packet that misses there back to the beginning.
-fn continuation(flow: &Flow) -> Option<Refusal> {
+/// The reason why a flow of a reactive source that concerns later chains has no rule, if it has none. Packets come to such a chain before the
+/// flow that takes them there, and begin again in the source's own datapath.
+fn continuation(flow: &Flow, chain_miss: MissPolicy) -> Option<Refusal> {
     if !flow.origin.is_reactive() {
         return None;
     }
-    let own = Some(flow.chain()).filter(|chain| *chain != ChainId::ROOT);
-    let chain = own.or_else(|| flow.jumps().first().copied())?;
-    Some(Refusal::Continuation { chain })
+    let is_possible = match chain_miss {
+        MissPolicy::Drop => flow.chain() == ChainId::ROOT && flow.jumps().is_empty(),
+        // What comes there is the packet as it came in, whatever rules have done.
+        MissPolicy::Representor => true,
+        MissPolicy::Kernel => flow.lets_begin_again(),
+    };
+    let chain = || flow.jumps().first().copied().unwrap_or(flow.chain());
+    (!is_possible).then(|| Refusal::Continuation { chain: chain() })
 }
 
 /// What a worker has done, as of its last batch.
@@ -394,5 +402,36 @@ impl WorkerReport {
         for (count, bound) in self.latency_buckets.iter_mut().zip(LATENCY_BUCKETS) {
             *count += u64::from(seconds <= bound);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_flow::ufid::Seed;
+    use sluice_flow::{Expiry, MaskedKey, Origin, Priority, text};
+
+    use super::*;
+
+    #[test]
+    fn flows_of_a_reactive_source_go_on_in_a_chain_only_where_a_miss_does_no_harm() {
+        let refused = |chain: u32, actions: &str, miss| {
+            let key = format!("recirc_id({chain}),in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no)");
+            let matching = text::parse_key(&key, &()).unwrap().matching;
+            let actions = text::parse_actions(actions, &()).unwrap();
+            let (key, priority, expiry) = (MaskedKey::new(&matching), Priority::default(), Expiry::default());
+            let typed = Flow::new(None, key, actions, priority, expiry, &Seed([0; 16]));
+            assert_eq!(continuation(&typed, miss), None, "whoever types flows completes the chain");
+            continuation(&typed.with_origin(Origin::OpenVswitch), miss)
+        };
+        let [drop, kernel, representor] = [MissPolicy::Drop, MissPolicy::Kernel, MissPolicy::Representor];
+        let at = |chain| Some(Refusal::Continuation { chain: ChainId(chain) });
+        assert_eq!([drop, kernel, representor].map(|miss| refused(0, "2", miss)), [None, None, None]);
+        assert_eq!(
+            [drop, kernel, representor].map(|miss| refused(0, "ct(zone=1),recirc(5)", miss)),
+            [at(5), None, None]
+        );
+        assert_eq!([drop, kernel, representor].map(|miss| refused(5, "2", miss)), [at(5), None, None]);
+        let translated = "ct(zone=1,nat),recirc(6)";
+        assert_eq!([drop, kernel, representor].map(|miss| refused(5, translated, miss)), [at(6), at(6), None]);
     }
 }

@@ -1,6 +1,7 @@
 //! `dpctl/show`, `dpctl/dump-dps` and `dpctl/offload-stats-show`.
 
 use sluice_flow::Origin;
+use sluice_flow::backend::LookupCounters;
 use sluice_flow::port::{PortKind, Tunnel};
 use sluice_flow::source::SourceReport;
 use sluice_offload::WorkerReport;
@@ -20,12 +21,9 @@ pub(super) fn show(agent: &AgentView, arguments: &Arguments, out: &mut dyn Outpu
     arguments.after_datapath(agent, 0)?;
     writeln!(out, "{}:", agent.datapath())?;
     let device = agent.device_counters();
-    match device.lookups {
-        Some(lookups) => {
-            writeln!(out, "  lookups: hit:{} missed:{} lost:{}", lookups.hits, lookups.misses, lookups.lost)?;
-        }
-        None => writeln!(out, "  lookups: hit:? missed:? lost:?")?,
-    }
+    let LookupCounters { hits, misses, lost, chain_misses: _ } = device.lookups.unwrap_or_default();
+    let [hits, misses, lost] = [hits, misses, lost].map(known);
+    writeln!(out, "  lookups: hit:{hits} missed:{misses} lost:{lost}")?;
     writeln!(out, "  flows: {}", agent.census().live())?;
     for (origin, report) in agent.sources() {
         write_source(origin, &report, out)?;
@@ -43,7 +41,6 @@ pub(super) fn show(agent: &AgentView, arguments: &Arguments, out: &mut dyn Outpu
         let (kind, details) = (port.kind.name(), details.join(", "));
         writeln!(out, "  port {}: {} ({kind}{colon}{details})", port.number, port.name)?;
         if arguments.statistics {
-            let known = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
             let counters = device.port(port.number);
             let [rx_packets, rx_bytes, tx_packets, tx_bytes] = [
                 counters.map(|c| c.rx_packets),
@@ -59,6 +56,11 @@ pub(super) fn show(agent: &AgentView, arguments: &Arguments, out: &mut dyn Outpu
         }
     }
     Ok(())
+}
+
+/// A count, or what OVS prints for one that there is not.
+fn known(count: Option<u64>) -> String {
+    count.map_or("?".to_owned(), |count| count.to_string())
 }
 
 /// What a source tells of itself: in a line, and one more for each thing that a person should know.

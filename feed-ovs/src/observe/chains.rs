@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use sluice_flow::action::Action;
 use sluice_flow::chain::ChainId;
 use sluice_flow::flow::Flow;
 use sluice_flow::text::Statistics;
@@ -30,7 +29,7 @@ pub(super) struct Chains {
 /// Flows of a chain that would be taken.
 pub(super) struct Taken {
     pub(super) count: Count,
-    /// Those of them that [change](changes_before_recirculation) packets in front of a recirculation.
+    /// Those of them behind which a packet cannot [begin again](Flow::lets_begin_again).
     changing: Count,
     /// The one with the most packets.
     pub(super) example: (Flow, Statistics),
@@ -58,7 +57,7 @@ impl Chains {
     /// Adds a flow that the backend takes.
     pub(super) fn add(&mut self, flow: &Flow, statistics: &Statistics) {
         let (chain, jumps) = (flow.chain(), flow.jumps());
-        let is_changing = !jumps.is_empty() && changes_before_recirculation(&flow.actions);
+        let is_changing = !flow.lets_begin_again();
         if self.taken.len() < CHAINS || self.taken.contains_key(&chain) {
             let example = || (flow.clone(), *statistics);
             let new = || Taken { count: Count::default(), changing: Count::default(), example: example() };
@@ -119,18 +118,6 @@ impl Chains {
         }
         reached
     }
-}
-
-/// Returns whether a packet is another one when it recirculates, or something has been done with it: started again from the first chain, it
-/// would be treated otherwise. Tracking without address translation and hashing may be done twice.
-fn changes_before_recirculation(actions: &[Action]) -> bool {
-    let is_harmless = |action: &Action| match action {
-        Action::Conntrack(track) => track.nat.is_none(),
-        Action::Hash { .. } => true,
-        _ => false,
-    };
-    let before = actions.iter().take_while(|action| !matches!(action, Action::Recirc(_)));
-    !before.into_iter().all(is_harmless)
 }
 
 /// The chains that flows lead to, taken or not.

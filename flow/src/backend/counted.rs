@@ -28,17 +28,17 @@ pub struct PortCounters {
     pub tx_bytes: u64,
 }
 
-/// What became of lookups.
+/// What became of lookups; `None` for what the device does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookupCounters {
     /// Packets that a rule of chain 0 took.
-    pub hits: u64,
+    pub hits: Option<u64>,
     /// Packets that none of chain 0 took.
-    pub misses: u64,
+    pub misses: Option<u64>,
     /// Times that a packet went to a later chain and none took it there.
-    pub chain_misses: u64,
+    pub chain_misses: Option<u64>,
     /// Packets that a rule took and that then went nowhere, though not by its actions.
-    pub lost: u64,
+    pub lost: Option<u64>,
 }
 
 /// What a meter let pass and held back.

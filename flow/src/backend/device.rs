@@ -90,7 +90,7 @@ pub trait Backend: Send + Sync {
     /// Returns what the device counts at a port; `None` if it does not, or if there is no such port.
     fn port_counters(&self, port: PortNumber) -> Option<PortCounters>;
 
-    /// Returns what became of lookups; `None` if the device does not count them.
+    /// Returns what became of lookups; `None` if the device counts nothing of it.
     fn lookup_counters(&self) -> Option<LookupCounters>;
 
     /// Opens the install queue of one more worker. Fails if the device gives no more; the agent does not start then.

@@ -168,7 +168,8 @@ proptest! {
             device.inject(1, frame);
         }
         let LookupCounters { hits, misses, lost, .. } = device.nic.lookup_counters().unwrap();
-        prop_assert!(hits + misses + lost >= frames.len() as u64, "every frame is counted somewhere");
+        let counted: u64 = [hits, misses, lost].into_iter().flatten().sum();
+        prop_assert!(counted >= frames.len() as u64, "every frame is counted somewhere");
         for handle in accepted {
             device.remove(handle);
         }

@@ -11,7 +11,7 @@ use sluice_flow::refusal::Refusal;
 use super::core::Core;
 use super::counted::Counted;
 use super::failure::{self, socket_refusal};
-use super::ledger::chains;
+use super::ledger::chains::{self, EndKind};
 use super::ledger::record::{Place, Record, UNCLAIMED};
 use super::read_back::rule::{Content, GuardCheck, ShownFlow, ShownRule, placement_with};
 use super::survey::Survey;
@@ -114,7 +114,7 @@ impl Core {
             flows.extend(flow.map(|flow| (hook, flow)));
         }
         let ends: Vec<_> = survey.others.ends_of(mark).collect();
-        ends.iter().for_each(|id| self.ledger.chains.add_end(id.hook, ChainId(id.chain)));
+        ends.iter().for_each(|id| self.ledger.chains.adopt_end(id.hook, ChainId(id.chain)));
         self.renew_ends(&ends)?;
         Ok(flows)
     }
@@ -122,7 +122,9 @@ impl Core {
     /// Rewrites the notes of kept chain ends: this agent, current format.
     fn renew_ends(&self, ends: &[FilterId]) -> Result<(), Refusal> {
         let kept = ends.iter().filter(|id| self.ledger.chains.ends_at(id));
-        let end = |id: &FilterId| Request::Replace(chains::end(id.hook, ChainId(id.chain), self.agent, self.policy));
+        let plain = EndKind::Plain;
+        let end =
+            |id: &FilterId| Request::Replace(chains::end(id.hook, ChainId(id.chain), plain, self.agent, self.policy));
         let requests: Vec<_> = kept.map(end).collect();
         let results = self.sockets.installer.lock().submit(&requests);
         results.into_iter().try_for_each(|result| result.map(drop))

@@ -84,7 +84,13 @@ impl Backend for Classifier {
     }
 
     fn notes(&self) -> Vec<String> {
-        Vec::new()
+        let misses = self.core.ledger.chains.misses();
+        let note = || {
+            format!(
+                "{misses} packets have missed in later chains: flows of the chains before have counted them, and so does whoever forwards them"
+            )
+        };
+        (misses > 0).then(note).into_iter().collect()
     }
 
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
@@ -127,7 +133,8 @@ impl Backend for Classifier {
     }
 
     fn lookup_counters(&self) -> Option<LookupCounters> {
-        None
+        // What no rule takes, the kernel counts nowhere.
+        Some(LookupCounters { chain_misses: Some(self.core.ledger.chains.misses()), ..LookupCounters::default() })
     }
 
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {

@@ -167,8 +167,10 @@ impl Core {
         // A chain of ours may have ended in a rule of theirs.
         let gone = names.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|(id, _)| *id);
         let own_ends = gone.filter(|id| self.ledger.chains.ends_at(id));
-        let ends: Vec<_> =
-            own_ends.map(|id| Request::Add(chains::end(id.hook, ChainId(id.chain), self.agent, self.policy))).collect();
+        let end = |id: FilterId| {
+            chains::end(id.hook, ChainId(id.chain), self.ledger.chains.kind_of(&id), self.agent, self.policy)
+        };
+        let ends: Vec<_> = own_ends.map(|id| Request::Add(end(id))).collect();
         for result in installer.submit(&ends) {
             if let Err(refusal) = result
                 && !failure::is_duplicate(&refusal)

@@ -15,6 +15,7 @@ use sluice_flow::time::Timestamp;
 use super::core::Core;
 use super::counted::Counted;
 use super::failure::{self, socket_refusal};
+use super::ledger::chains::owner_of_end;
 use super::ledger::record::{Entry, FirstReadings, Seen};
 use crate::dump::{Detail, Lister, Listing};
 use crate::install::{Installer, Request};
@@ -158,11 +159,14 @@ impl CounterReader for Reader {
     }
 }
 
-/// The reading of a flow's rule; `None` if it is not ours, is being changed, or is a guard, which the kernel shows before
+/// The reading of a flow's rule; `None` if it is not ours, is the end of a chain, is being changed, or is a guard, which the kernel shows before
 /// the rule that it guards.
 fn reading(core: &Core, view: &FilterView<'_>, dump: u64) -> Result<Option<Reading>, SocketError> {
     let rule = RuleView::new(view)?;
     if !Label::read(rule.cookies).is_some_and(|label| core.ledger.may_own(label.agent)) {
+        if owner_of_end(rule.cookies[0]) == Some(core.agent) {
+            core.ledger.chains.note_taken(&rule.id, Counted::listed(&rule).total().packets);
+        }
         return Ok(None);
     }
     let reading = |seen: Seen| {

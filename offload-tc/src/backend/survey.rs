@@ -89,7 +89,7 @@ impl Survey {
                     let RuleView { id, flags, .. } = rule;
                     rules.push(LabelledRule { id, label, flags, counted: Counted::listed(&rule) });
                 } else if owner_of_end(note) == Some(core.agent) {
-                    core.ledger.chains.add_end(*hook, ChainId(rule.id.chain));
+                    core.ledger.chains.adopt_end(*hook, ChainId(rule.id.chain));
                     old_ends.extend(
                         Mark::of_rule(rule.cookies).filter(|mark| mark.format != Format::CURRENT).map(|_| rule.id),
                     );

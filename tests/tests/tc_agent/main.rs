@@ -58,6 +58,9 @@ const STORIES: &[Story] = &[
     ("ovs_counts_and_keeps_what_is_forwarded_before_it", |_| {
         source::ovs_counts_and_keeps_what_is_forwarded_before_it();
     }),
+    ("connections_go_on_in_later_chains_and_what_misses_there_begins_again_in_ovs", |_| {
+        source::connections_go_on_in_later_chains_and_what_misses_there_begins_again_in_ovs();
+    }),
     ("lost_messages_and_silent_flushes_end_in_the_flows_that_there_are", |_| {
         source::lost_messages_and_silent_flushes_end_in_the_flows_that_there_are();
     }),

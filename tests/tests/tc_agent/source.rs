@@ -166,6 +166,44 @@ pub(crate) fn ovs_counts_and_keeps_what_is_forwarded_before_it() {
     assert_eq!(counted(), sent);
 }
 
+pub(crate) fn connections_go_on_in_later_chains_and_what_misses_there_begins_again_in_ovs() {
+    run("modprobe --all openvswitch act_ct");
+    let switch = Switch::new();
+    let vswitchd = OffloadingVswitchd::start_with((Some("nic"), &["client", "server"]), "hw-offload=false", &[]);
+    let beside = Beside { switch, vswitchd };
+    for rule in [
+        // Whatever comes with a connection is dropped.
+        "table=0,udp,ct_state=-trk,actions=ct(zone=7,table=1)",
+        "table=1,udp,in_port=client,ct_state=+trk+new,actions=ct(commit,zone=7),output:server",
+        "table=1,udp,in_port=client,ct_state=+trk+est,actions=output:server",
+        "table=1,udp,in_port=server,ct_state=+trk+est,actions=output:client",
+    ] {
+        beside.vswitchd.set_rule(rule);
+    }
+    let daemon = beside.agent();
+    let in_place = |port: &str, state: &str| {
+        let words = [&format!("in_port({port})"), state];
+        let is_it = |key: &str| !key.starts_with("recirc_id(0)") && words.iter().all(|word| key.contains(*word));
+        let found = ours(&daemon).into_iter().find(|flow| is_it(flow["key"].as_str().unwrap()));
+        found.filter(|flow| flow["state"] == "partial")
+    };
+    assert_eq!(stream::send_from(SOURCE, 20), 20);
+    eventually("packets of a new connection have a rule", || in_place("client", "+new").is_some());
+    assert_eq!(stream::send_from(SOURCE, 20), 20);
+
+    // With the answer the connection is established. No rule takes its next packet behind the first chain.
+    assert_eq!(stream::talk(SOURCE, 5), 5);
+    let established = || ["client", "server"].map(|port| in_place(port, "+est"));
+    eventually("packets of the connection have rules", || established().iter().all(Option::is_some));
+    let packets = || established().map(|flow| flow.unwrap()["packets"].as_u64().unwrap());
+    let before = packets();
+    assert_eq!(stream::talk(SOURCE, 50), 50);
+    eventually("the rules have forwarded all of them", || packets() == before.map(|packets| packets + 50));
+    eventually("misses are counted", || daemon.metric("sluice_chain_misses_total") >= Some(1.0));
+    let show = sluice(&daemon, &["show"]);
+    assert!(show.contains("have missed in later chains"), "{show}");
+}
+
 pub(crate) fn lost_messages_and_silent_flushes_end_in_the_flows_that_there_are() {
     const MANY: usize = 2_000;
     const LIMIT: usize = 500;

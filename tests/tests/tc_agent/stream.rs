@@ -42,6 +42,21 @@ pub(crate) fn send_in_vain(count: u64) {
     assert_eq!(exchange(0, count, Duration::from_secs(2)), 0, "of {count} datagrams");
 }
 
+/// Sends so many from a port of the client, each after the one before was answered, and says how many answers came.
+pub(crate) fn talk(port: u16, count: u64) -> u64 {
+    let server = listen(PATIENCE);
+    let client = within("client", || connect_from(port));
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut buffer = [0; DATA];
+    let mut is_answered = |number| {
+        send_one(&client, number);
+        let (_, from) = server.recv_from(&mut buffer).ok()?;
+        server.send_to(&buffer, from).unwrap();
+        client.recv(&mut buffer).ok()
+    };
+    (0..count).take_while(|number| is_answered(*number).is_some()).count() as u64
+}
+
 fn exchange(port: u16, count: u64, patience: Duration) -> u64 {
     let server = listen(patience);
     within("client", || {

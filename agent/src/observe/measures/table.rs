@@ -346,17 +346,17 @@ static OTHERS: &[Measure] = &[
         One(|now| journal(now, |report| report.unkept.into())),
     ),
     // The device.
-    lookup("hit", |now| now.device.lookups.map(|lookups| lookups.hits).into()),
-    lookup("miss", |now| now.device.lookups.map(|lookups| lookups.misses).into()),
+    lookup("hit", |now| now.device.lookups.and_then(|lookups| lookups.hits).into()),
+    lookup("miss", |now| now.device.lookups.and_then(|lookups| lookups.misses).into()),
     counter(
         "sluice_chain_misses_total",
         "Packets that missed in a later chain.",
-        One(|now| now.device.lookups.map(|lookups| lookups.chain_misses).into()),
+        One(|now| now.device.lookups.and_then(|lookups| lookups.chain_misses).into()),
     ),
     counter(
         "sluice_packets_lost_total",
         "Packets that a rule took and that were then lost.",
-        One(|now| now.device.lookups.map(|lookups| lookups.lost).into()),
+        One(|now| now.device.lookups.and_then(|lookups| lookups.lost).into()),
     ),
     counter(
         "sluice_mirror_packets_total",

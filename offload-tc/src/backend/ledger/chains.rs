@@ -1,16 +1,18 @@
 //! Chains that rules jump to, and their ends: the rule of each that takes what no other one takes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::OffloadPolicy;
 use parking_lot::Mutex;
-use sluice_flow::action::ActionKind;
+use sluice_flow::action::{Action as FlowAction, ActionKind};
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
+use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 
 use crate::marks::AgentId;
-use crate::wire::action::{Action, Control, Cookie, Operation};
+use crate::wire::action::{Action, Conntrack, Control, Cookie, Operation, conntrack_bit};
 use crate::wire::filter::{ANY_PROTOCOL, Filter, FilterId, Hook};
 use crate::wire::flower::Flower;
 use crate::{install, marks};
@@ -24,13 +26,45 @@ const SHARDS: usize = 16;
 
 /// The open chains, in shards so that chains do not wait for each other.
 #[derive(Default)]
-pub(crate) struct Chains([Mutex<HashMap<ChainId, Chain>>; SHARDS]);
+pub(crate) struct Chains {
+    shards: [Mutex<HashMap<ChainId, Chain>>; SHARDS],
+    /// Packets that ends have taken, as of the last listing.
+    misses: AtomicU64,
+}
 
 #[derive(Default)]
 struct Chain {
     is_open: bool,
-    /// The hooks where it has its end.
-    ends: HashSet<Hook>,
+    /// Its ends, by the hooks where it has them.
+    ends: HashMap<Hook, End>,
+}
+
+/// The end of a chain at a hook.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct End {
+    kind: EndKind,
+    /// Packets that it had taken when it was last listed; `None` if nobody knows with how many it began.
+    taken: Option<u64>,
+}
+
+/// What the end of a chain does to the packets that it passes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum EndKind {
+    /// They are as the chain's rules have left them.
+    #[default]
+    Plain,
+    /// They forget their connection. Open vSwitch, in which they begin again, takes the connection that a packet comes with for what an
+    /// earlier flow has found (`ovs_ct_fill_key` in `net/openvswitch/conntrack.c`), and there has been none.
+    Forgets,
+}
+
+impl EndKind {
+    /// The kind that a flow needs for the chains that it jumps to.
+    pub(crate) fn of(flow: &Flow) -> Self {
+        let tracks = |action: &FlowAction| matches!(action, FlowAction::Conntrack(_));
+        let may_be_tracked = flow.chain() != ChainId::ROOT || flow.actions.iter().any(tracks);
+        if flow.origin.is_reactive() && may_be_tracked { Self::Forgets } else { Self::Plain }
+    }
 }
 
 impl Chains {
@@ -42,16 +76,16 @@ impl Chains {
     /// Closes a chain that no rule jumps to, and returns the ends that can be deleted.
     pub(crate) fn close(&self, chain: ChainId) -> Vec<FilterId> {
         let closed = self.shard(chain).lock().remove(&chain).unwrap_or_default();
-        closed.ends.into_iter().map(|hook| end_id(hook, chain.0)).collect()
+        closed.ends.into_keys().map(|hook| end_id(hook, chain.0)).collect()
     }
 
-    /// Whether a chain has its end at a hook, so that rules there may jump to it. Fails if the chain is not open.
-    pub(crate) fn has_end(&self, hook: Hook, chain: ChainId) -> Result<bool, Refusal> {
+    /// Whether a chain has an end at a hook of that kind or a stronger one, so that rules there may jump to it. Fails if the chain is not open.
+    pub(crate) fn has_end(&self, hook: Hook, chain: ChainId, kind: EndKind) -> Result<bool, Refusal> {
         if chain == ChainId::ROOT {
             return Ok(true);
         }
         match self.shard(chain).lock().get(&chain).filter(|chain| chain.is_open) {
-            Some(chain) => Ok(chain.ends.contains(&hook)),
+            Some(chain) => Ok(chain.ends.get(&hook).is_some_and(|end| end.kind >= kind)),
             None => {
                 let reason = format!("chain {chain} is not open").into();
                 Err(Refusal::Action { action: ActionKind::Recirc, reason }.until(Cause::Chain))
@@ -59,9 +93,41 @@ impl Chains {
         }
     }
 
-    /// A chain has its end at a hook.
-    pub(crate) fn add_end(&self, hook: Hook, chain: ChainId) {
-        self.shard(chain).lock().entry(chain).or_default().ends.insert(hook);
+    /// A chain has a new end at a hook.
+    pub(crate) fn add_end(&self, hook: Hook, chain: ChainId, kind: EndKind) {
+        let mut shard = self.shard(chain).lock();
+        let ends = &mut shard.entry(chain).or_default().ends;
+        let known = ends.get(&hook).map(|end| end.kind).unwrap_or_default();
+        // Two workers may have made one each, of which the stronger is there.
+        ends.insert(hook, End { kind: kind.max(known), taken: Some(0) });
+    }
+
+    /// A chain has an end at a hook that was there before.
+    pub(crate) fn adopt_end(&self, hook: Hook, chain: ChainId) {
+        self.shard(chain).lock().entry(chain).or_default().ends.entry(hook).or_default();
+    }
+
+    /// The kind of an end.
+    pub(crate) fn kind_of(&self, id: &FilterId) -> EndKind {
+        let chain = ChainId(id.chain);
+        let shard = self.shard(chain).lock();
+        shard.get(&chain).and_then(|chain| chain.ends.get(&id.hook)).map(|end| end.kind).unwrap_or_default()
+    }
+
+    /// An end was listed, with the packets that it has taken.
+    pub(crate) fn note_taken(&self, id: &FilterId, packets: u64) {
+        let chain = ChainId(id.chain);
+        let mut shard = self.shard(chain).lock();
+        let Some(end) = shard.get_mut(&chain).and_then(|chain| chain.ends.get_mut(&id.hook)) else { return };
+        let before = end.taken.replace(packets).unwrap_or(packets);
+        // One that was put in anew counts from zero.
+        let more = packets.checked_sub(before).unwrap_or(packets);
+        self.misses.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// How many packets have missed in later chains, as of the last listing.
+    pub(crate) fn misses(&self) -> u64 {
+        self.misses.load(Ordering::Relaxed)
     }
 
     /// All ends at a hook are gone.
@@ -73,7 +139,7 @@ impl Chains {
     pub(crate) fn ends_at(&self, id: &FilterId) -> bool {
         let chain = ChainId(id.chain);
         *id == end_id(id.hook, id.chain)
-            && self.shard(chain).lock().get(&chain).is_some_and(|chain| chain.ends.contains(&id.hook))
+            && self.shard(chain).lock().get(&chain).is_some_and(|chain| chain.ends.contains_key(&id.hook))
     }
 
     /// A rule is gone, which may have been the end of a chain.
@@ -88,9 +154,9 @@ impl Chains {
     /// Forgets all ends at a hook and returns those that can be deleted.
     pub(crate) fn take_at(&self, hook: Hook) -> Vec<FilterId> {
         let mut taken = Vec::new();
-        for shard in &self.0 {
+        for shard in &self.shards {
             for (number, chain) in shard.lock().iter_mut() {
-                if chain.ends.remove(&hook) {
+                if chain.ends.remove(&hook).is_some() {
                     taken.push(end_id(hook, number.0));
                 }
             }
@@ -101,9 +167,9 @@ impl Chains {
     /// Forgets ends of chains that were adopted and never opened, and returns them.
     pub(crate) fn take_unused(&self, is_used: impl Fn(Hook, ChainId) -> bool) -> Vec<FilterId> {
         let mut unused = Vec::new();
-        for shard in &self.0 {
+        for shard in &self.shards {
             for (number, chain) in shard.lock().iter_mut().filter(|(_, chain)| !chain.is_open) {
-                chain.ends.retain(|hook| {
+                chain.ends.retain(|hook, _| {
                     let is_kept = is_used(*hook, *number);
                     if !is_kept {
                         unused.push(end_id(*hook, number.0));
@@ -116,15 +182,20 @@ impl Chains {
     }
 
     fn shard(&self, chain: ChainId) -> &Mutex<HashMap<ChainId, Chain>> {
-        &self.0[chain.0 as usize % SHARDS]
+        &self.shards[chain.0 as usize % SHARDS]
     }
 }
 
 /// The end of a chain: packets go on as if there had been no rules.
-pub(crate) fn end(hook: Hook, chain: ChainId, agent: AgentId, policy: OffloadPolicy) -> Filter {
-    let mut pass = Action::new(Operation::Generic, Control::Ok);
-    pass.cookie = Some(Cookie::from(mark(agent)));
-    let flower = Flower { actions: vec![pass], flags: install::flags(policy), ..Flower::default() };
+pub(crate) fn end(hook: Hook, chain: ChainId, kind: EndKind, agent: AgentId, policy: OffloadPolicy) -> Filter {
+    let mut actions = vec![Action::new(Operation::Generic, Control::Ok)];
+    // What hardware alone has seen has no connection of the kernel's.
+    if kind == EndKind::Forgets && policy != OffloadPolicy::SkipSoftware {
+        let forget = Conntrack { bits: conntrack_bit::CLEAR, ..Conntrack::default() };
+        actions.insert(0, Action::new(Operation::Conntrack(Box::new(forget)), Control::Pipe));
+    }
+    actions[0].cookie = Some(Cookie::from(mark(agent)));
+    let flower = Flower { actions, flags: install::flags(policy), ..Flower::default() };
     Filter { id: end_id(hook, chain.0), flower }
 }
 
@@ -156,22 +227,51 @@ mod tests {
     #[test]
     fn a_chain_that_is_not_open_cannot_be_jumped_to_and_the_first_always_can() {
         let chains = Chains::default();
-        assert_eq!(chains.has_end(HOOK, ChainId::ROOT), Ok(true));
-        assert_eq!(chains.has_end(HOOK, ChainId(5)).unwrap_err().label(), "action");
+        let has_end = |chain| chains.has_end(HOOK, chain, EndKind::Plain);
+        assert_eq!(has_end(ChainId::ROOT), Ok(true));
+        assert_eq!(has_end(ChainId(5)).unwrap_err().label(), "action");
         chains.open(ChainId(5));
-        assert_eq!(chains.has_end(HOOK, ChainId(5)), Ok(false));
-        chains.add_end(HOOK, ChainId(5));
-        assert_eq!(chains.has_end(HOOK, ChainId(5)), Ok(true));
+        assert_eq!(has_end(ChainId(5)), Ok(false));
+        chains.add_end(HOOK, ChainId(5), EndKind::Plain);
+        assert_eq!(has_end(ChainId(5)), Ok(true));
         chains.forget(HOOK);
-        assert_eq!(chains.has_end(HOOK, ChainId(5)), Ok(false));
+        assert_eq!(has_end(ChainId(5)), Ok(false));
+    }
+
+    #[test]
+    fn an_end_that_forgets_serves_all_and_a_plain_one_does_not() {
+        let chains = Chains::default();
+        chains.open(ChainId(5));
+        chains.adopt_end(HOOK, ChainId(5));
+        let serves = |kind| chains.has_end(HOOK, ChainId(5), kind).unwrap();
+        assert_eq!([EndKind::Plain, EndKind::Forgets].map(serves), [true, false]);
+        chains.add_end(HOOK, ChainId(5), EndKind::Forgets);
+        assert_eq!([EndKind::Plain, EndKind::Forgets].map(serves), [true, true]);
+        chains.add_end(HOOK, ChainId(5), EndKind::Plain);
+        assert!(serves(EndKind::Forgets), "another worker came later, and has changed nothing");
+    }
+
+    #[test]
+    fn misses_are_those_since_the_start_and_go_on_when_an_end_is_put_in_anew() {
+        let chains = Chains::default();
+        chains.adopt_end(HOOK, ChainId(5));
+        let id = end_id(HOOK, 5);
+        chains.note_taken(&id, 100);
+        assert_eq!(chains.misses(), 0, "they were before");
+        chains.note_taken(&id, 103);
+        chains.add_end(HOOK, ChainId(5), EndKind::Forgets);
+        chains.note_taken(&id, 2);
+        chains.note_taken(&id, 2);
+        chains.note_taken(&end_id(HOOK, 6), 50);
+        assert_eq!(chains.misses(), 5);
     }
 
     #[test]
     fn a_closed_chain_gives_its_ends_back_once() {
         let chains = Chains::default();
         chains.open(ChainId(21));
-        chains.add_end(HOOK, ChainId(21));
-        chains.add_end(Hook::Block { number: 3 }, ChainId(21));
+        chains.add_end(HOOK, ChainId(21), EndKind::Plain);
+        chains.add_end(Hook::Block { number: 3 }, ChainId(21), EndKind::Plain);
         assert_eq!(chains.close(ChainId(21)).len(), 2);
         assert!(chains.close(ChainId(21)).is_empty());
     }
@@ -179,9 +279,13 @@ mod tests {
     #[test]
     fn an_end_comes_after_all_rules_and_says_whose_it_is() {
         assert!(!Priorities::has(LAST_PRIORITY) && !Priorities::has(LAST_PRIORITY + 1));
-        let filter = end(HOOK, ChainId(21), AgentId(77), OffloadPolicy::SkipHardware);
-        let note = filter.flower.actions[0].cookie.unwrap();
-        assert_eq!(owner_of_end(note.bytes()), Some(AgentId(77)));
+        let end = |kind| end(HOOK, ChainId(21), kind, AgentId(77), OffloadPolicy::SkipHardware).flower.actions;
+        assert_eq!([EndKind::Plain, EndKind::Forgets].map(|kind| end(kind).len()), [1, 2]);
+        for kind in [EndKind::Plain, EndKind::Forgets] {
+            let note = end(kind)[0].cookie.unwrap();
+            assert_eq!(owner_of_end(note.bytes()), Some(AgentId(77)));
+        }
+        let note = end(EndKind::Plain)[0].cookie.unwrap();
         assert_eq!(owner_of_end(&note.bytes()[..15]), None);
         assert_eq!(owner_of_end(&[0; 16]), None);
     }

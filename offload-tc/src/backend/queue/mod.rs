@@ -21,7 +21,7 @@ use self::writer::{NAMES_TRIED, Writer, is_same_match};
 use super::core::Core;
 use super::counted::Counted;
 use super::failure::{self, Result};
-use super::ledger::chains;
+use super::ledger::chains::{self, EndKind};
 use super::ledger::record::{Entry, Place, Record, State, filter_id};
 use super::ledger::removals::LateCompletions;
 use super::placement;
@@ -114,7 +114,7 @@ impl Queue {
         };
         let found = self.templates.look_up(flow, ports);
         if let Lookup::Hit(template) = found {
-            let place = self.place_of(&template, ports)?;
+            let place = self.place_of(&template, flow, ports)?;
             let handle = arrive(self, place);
             let rule = template.instance(flow.clone(), filter_id(place, handle));
             self.requests.push(Request::AddInstance(rule));
@@ -135,9 +135,9 @@ impl Queue {
     }
 
     /// The place for one more rule of a template. Makes sure that the chains it jumps to have their ends.
-    fn place_of(&mut self, template: &Template, ports: &PortTable) -> Result<Place> {
+    fn place_of(&mut self, template: &Template, flow: &Flow, ports: &PortTable) -> Result<Place> {
         let Template { hook, chain, priority, protocol, .. } = *template;
-        self.make_ends(hook, &template.jumps, ports)?;
+        self.make_ends(hook, &template.jumps, EndKind::of(flow), ports)?;
         let priority = self.writer.core.ledger.acquire_priority(priority, protocol)?;
         Ok(Place { hook, chain, priority, protocol })
     }
@@ -219,7 +219,7 @@ impl Queue {
     /// The rules of a flow. Makes sure that the chains they jump to have their ends.
     fn translate(&mut self, flow: &Flow, ports: &PortTable) -> Result<Wanted> {
         let Rules { rule, guard } = self.writer.core.rules_of(flow, ports)?;
-        self.make_ends(rule.hook, &flow.jumps(), ports)?;
+        self.make_ends(rule.hook, &flow.jumps(), EndKind::of(flow), ports)?;
         if let Some(guard) = &guard {
             // Whether the guard has a place; its priority follows from the rule's.
             Priorities::acquire_in_front(guard.priority, guard.protocol)?;
@@ -230,17 +230,21 @@ impl Queue {
         Ok(Wanted { place, flower: rule.flower, guard })
     }
 
-    /// Makes sure that chains have their ends at a hook.
-    fn make_ends(&mut self, hook: Hook, chains: &[ChainId], ports: &PortTable) -> Result<()> {
+    /// Makes sure that chains have their ends at a hook, of a kind.
+    fn make_ends(&mut self, hook: Hook, chains: &[ChainId], kind: EndKind, ports: &PortTable) -> Result<()> {
         for chain in chains.iter().copied() {
-            if !self.writer.core.ledger.chains.has_end(hook, chain)? {
-                let end = chains::end(hook, chain, self.writer.core.agent, self.writer.core.policy);
-                match self.writer.installer.submit_one(Request::Add(end)) {
+            if !self.writer.core.ledger.chains.has_end(hook, chain, kind)? {
+                let end = chains::end(hook, chain, kind, self.writer.core.agent, self.writer.core.policy);
+                let request = match kind {
+                    EndKind::Plain => Request::Add(end),
+                    EndKind::Forgets => Request::Replace(end),
+                };
+                match self.writer.installer.submit_one(request) {
                     // Another worker may have been quicker.
                     Err(refusal) if !failure::is_duplicate(&refusal) => {
                         return Err(failure::refine(refusal, hook, ports));
                     }
-                    _ => self.writer.core.ledger.chains.add_end(hook, chain),
+                    _ => self.writer.core.ledger.chains.add_end(hook, chain, kind),
                 }
             }
         }
