@@ -1,6 +1,9 @@
 //! Every field of the key: who hits it, and who misses it by one bit.
 
+use sluice_flow::PortNumber;
 use sluice_flow::field::Field;
+use sluice_flow::key::Key;
+use sluice_offload_soft::packet::{Metadata, extract};
 use sluice_tests::scenario::Scenario;
 
 use crate::flows::{Matching, at, output};
@@ -24,24 +27,31 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     all
 }
 
-/// Each field of a frame alone, whole and by its lowest bit, against every frame that is one bit off, and all others.
+/// Each field of a frame alone, whole and by its lowest bit, against every frame that is one bit off, and all others: those that differ in
+/// the field, and in turns one in three of the rest.
 pub(crate) fn of_a_kind(kind: &Kind, all: &[Kind]) -> Vec<Scenario> {
     let mut frames = vec![kind.frame.clone()];
     frames.extend(all.iter().map(|other| other.frame.clone()));
     frames.extend(one_bit_off(&kind.frame));
     frames.extend(cut_short(&kind.frame));
-    let scenario = |what: String, matching: Matching| {
+    let frames: Vec<_> =
+        frames.into_iter().map(|frame| (extract(&frame, PortNumber(1), &Metadata::default()), frame)).collect();
+    let scenario = |what: String, matching: Matching, is_due: &dyn Fn(usize, &Key) -> bool| {
+        let due = frames.iter().enumerate().filter(|(place, (key, _))| is_due(*place, key));
         Scenario::new(format!("key {}: {what}", kind.name))
             .flow(matching.done(), [output(2)])
-            .packets(1, frames.clone())
+            .packets(1, due.map(|(_, (_, frame))| frame.clone()))
     };
-    let mut scenarios = vec![scenario("nothing more".into(), kind.needs)];
+    let mut scenarios = vec![scenario("nothing more".into(), kind.needs, &|_, _| true)];
     for (field, value) in &kind.fields {
-        scenarios.push(scenario(field.to_string(), kind.needs.is(*field, *value)));
+        let turn = scenarios.len();
+        let is_due =
+            |place: usize, key: &Key| place == 0 || key.get(*field) != *value || (place + turn).is_multiple_of(3);
+        scenarios.push(scenario(field.to_string(), kind.needs.is(*field, *value), &is_due));
         // The module knows no mask of the Ethernet type.
         if field.spec().width > 1 && *field != Field::EthType {
             let lowest = kind.needs.masked(*field, *value, 1u8);
-            scenarios.push(scenario(format!("the lowest bit of {field}"), lowest));
+            scenarios.push(scenario(format!("the lowest bit of {field}"), lowest, &is_due));
         }
     }
     scenarios

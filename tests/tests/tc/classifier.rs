@@ -23,6 +23,8 @@ use sluice_offload_tc::wire::statistics::Count;
 use sluice_tests::lab::{Kernel, Sent, ports};
 use sluice_tests::scenario::Scenario;
 
+use crate::iproute::Tc;
+
 /// "File exists": a rule that matches the same is there.
 pub(crate) const EXISTS: i32 = 17;
 
@@ -34,6 +36,7 @@ pub(crate) struct Classifier {
     pub(crate) devices: LabDevices,
     pub(crate) installer: Installer,
     lister: Lister,
+    pub(crate) tc: Tc,
     priorities: Priorities,
     installed: Vec<FilterId>,
     metered: Vec<MeterId>,
@@ -59,6 +62,7 @@ impl Classifier {
             devices,
             installer,
             lister,
+            tc: Tc::default(),
             priorities: Priorities::default(),
             installed: vec![],
             metered: vec![],

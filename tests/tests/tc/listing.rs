@@ -14,7 +14,7 @@ use sluice_offload_tc::wire::flower::Flower;
 use sluice_offload_tc::wire::key::{Key, KeyMatch};
 use sluice_offload_tc::wire::options::Options;
 
-use crate::classifier::{Classifier, try_to_run};
+use crate::classifier::Classifier;
 use crate::report::Report;
 
 /// What `tc` of iproute2 6.1 does not show, though the kernel tells it.
@@ -41,7 +41,7 @@ pub(crate) fn compare(classifier: &mut Classifier, name: &str, report: &mut Repo
             report.not_shown(ours.len());
             continue;
         }
-        let text = match try_to_run("tc", &["-s", "-d", "-j", "filter", "show", "dev", &device, "ingress"]) {
+        let text = match classifier.tc.filters(&device) {
             Ok(text) => text,
             Err(words) => {
                 report.shown_otherwise(name, &format!("{words}\n  {ours:?}"));

@@ -22,6 +22,7 @@ mod guards;
 mod helpers;
 mod incomparable;
 mod install;
+mod iproute;
 mod kernels;
 #[path = "../kernel/keys.rs"]
 mod keys;
