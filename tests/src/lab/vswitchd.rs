@@ -70,6 +70,12 @@ impl OffloadingVswitchd {
         vswitchd
     }
 
+    /// Adds a tunnel as a port of its bridge.
+    pub fn add_tunnel(&self, name: &str, kind: &str, remote: &str, key: u32) {
+        let options = format!("type={kind} options:remote_ip={remote} options:key={key}");
+        self.configure(&format!("add-port br0 {name} -- set interface {name} {options}"));
+    }
+
     /// The number that the datapath has a port under.
     pub fn port(&self, name: &str) -> PortNumber {
         let show = self.appctl(&["dpctl/show"]).expect("a datapath");

@@ -61,6 +61,10 @@ const STORIES: &[Story] = &[
     ("connections_go_on_in_later_chains_and_what_misses_there_begins_again_in_ovs", |_| {
         source::connections_go_on_in_later_chains_and_what_misses_there_begins_again_in_ovs();
     }),
+    ("tunnels_of_ovs_are_entered_and_left_before_it", |_| source::tunnels_of_ovs_are_entered_and_left_before_it()),
+    ("a_flow_that_changes_under_traffic_is_stale_for_less_than_said", |_| {
+        source::a_flow_that_changes_under_traffic_is_stale_for_less_than_said(1_000);
+    }),
     ("lost_messages_and_silent_flushes_end_in_the_flows_that_there_are", |_| {
         source::lost_messages_and_silent_flushes_end_in_the_flows_that_there_are();
     }),

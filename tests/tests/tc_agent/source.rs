@@ -1,11 +1,14 @@
 //! Flows of an unmodified ovs-vswitchd on the kernel's datapath, forwarded by tc in front of it.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use sluice_control::Client;
 use sluice_tests::daemon::{Daemon, binary};
 use sluice_tests::lab::OffloadingVswitchd;
+use sluice_tests::lab::iproute::{batch, batch_in};
 
 use crate::stream::{self, Stream};
 use crate::switch::{Switch, eventually, run, sluice};
@@ -202,6 +205,82 @@ pub(crate) fn connections_go_on_in_later_chains_and_what_misses_there_begins_aga
     eventually("misses are counted", || daemon.metric("sluice_chain_misses_total") >= Some(1.0));
     let show = sluice(&daemon, &["show"]);
     assert!(show.contains("have missed in later chains"), "{show}");
+}
+
+pub(crate) fn tunnels_of_ovs_are_entered_and_left_before_it() {
+    run("modprobe --all openvswitch vxlan act_tunnel_key");
+    let switch = Switch::new();
+    // The server is behind a tunnel, whose packets take the port that has been the server's.
+    batch(&["addr add 172.16.0.1/24 dev server".to_owned()]);
+    batch_in(
+        "server",
+        &[
+            "addr flush dev eth0",
+            "addr add 172.16.0.2/24 dev eth0",
+            "link add vx0 address 02:00:00:00:00:02 type vxlan id 7 remote 172.16.0.1 dstport 4789 dev eth0",
+            "link set vx0 up",
+            "addr add 192.168.7.2/24 dev vx0",
+            "neigh add 192.168.7.1 lladdr 02:00:00:00:00:01 dev vx0",
+        ]
+        .map(str::to_owned),
+    );
+    let vswitchd = OffloadingVswitchd::start_with((Some("nic"), &["client"]), "hw-offload=false", &[]);
+    vswitchd.add_tunnel("tunnel", "vxlan", "172.16.0.2", 7);
+    for (from, to) in [("client", "tunnel"), ("tunnel", "client")] {
+        vswitchd.set_rule(&format!("in_port={from},actions=output:{to}"));
+    }
+    // Beside the ports of the datapath, which has its own numbers.
+    let tables = "[[port]]\nnumber = 1000\nname = \"server\"\n[source.ovs]\nunderlay = \"server\"\n";
+    let daemon = switch.start_on::<&str>(&[], KEYS, tables);
+    assert_eq!(stream::talk(SOURCE, 20), 20);
+    let from = |port: &str| {
+        let words = [&format!("in_port({port})"), "eth_type(0x0800)"];
+        let is_it = |flow: &Value| words.iter().all(|word| flow["key"].as_str().unwrap().contains(*word));
+        ours(&daemon).into_iter().find(|flow| is_it(flow) && flow["state"] == "partial")
+    };
+    let both = || ["client", "vxlan_sys_4789"].map(from);
+    eventually("both ways have a rule", || both().iter().all(Option::is_some));
+    let packets = || both().map(|flow| flow.unwrap()["packets"].as_u64().unwrap());
+    let before = packets();
+    assert_eq!(stream::talk(SOURCE, 50), 50);
+    eventually("the rules have forwarded all of them", || packets() == before.map(|packets| packets + 50));
+}
+
+/// Each packet tells by its source port how often its flow had been changed.
+pub(crate) fn a_flow_that_changes_under_traffic_is_stale_for_less_than_said(changes: u16) {
+    const FIRST: u16 = 10_000;
+    let beside = Beside::new();
+    let daemon = beside.agent();
+    beside.vswitchd.appctl(&["revalidator/pause"]).unwrap();
+    let [client, server] = ["client", "server"].map(|name| beside.vswitchd.port(name));
+    let key = format!("in_port({client}),eth(),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst={})", stream::PORT);
+    let actions = |change: u16| format!("set(udp(src={})),{server}", FIRST + change);
+    let mut vswitchd = Client::connect(Path::new(&beside.vswitchd.path("vswitchd.ctl"))).unwrap();
+    vswitchd.call("dpctl/add-flow", &[&key, &actions(0)], &mut |_| ()).unwrap();
+    let flow = || ours(&daemon).into_iter().find(|flow| flow["key"].as_str().unwrap().contains("udp(dst="));
+    eventually("the flow has a rule", || flow().is_some_and(|flow| flow["state"] == "partial"));
+    let stream = Stream::start();
+    let changed: Vec<_> = (1..=changes)
+        .map(|change| {
+            vswitchd.call("dpctl/mod-flow", &[&key, &actions(change)], &mut |_| ()).unwrap();
+            let at = Instant::now();
+            std::thread::sleep(Duration::from_millis(10));
+            at
+        })
+        .collect();
+    // The last one has come through.
+    eventually("the rule is as its flow", || {
+        flow().is_some_and(|flow| flow["actions"].as_str().unwrap().contains(&format!("src={}", FIRST + changes)))
+    });
+    let arrived = stream.end_with_all();
+    assert!(arrived.iter().any(|(port, _)| *port == FIRST + changes));
+    let stale = arrived.iter().filter_map(|(port, at)| {
+        let next = changed.get(usize::from(port - FIRST))?;
+        at.checked_duration_since(*next)
+    });
+    let longest = stale.max().unwrap_or_default();
+    println!("{changes} changes, {} packets: stale for {longest:?} at most", arrived.len());
+    assert!(longest < BOUND, "{longest:?}");
 }
 
 pub(crate) fn lost_messages_and_silent_flushes_end_in_the_flows_that_there_are() {

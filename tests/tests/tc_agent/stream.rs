@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::switch::{CLIENT, SERVER, enter, within};
 
@@ -67,11 +67,19 @@ fn exchange(port: u16, count: u64, patience: Duration) -> u64 {
     (0..count).take_while(|_| server.recv(&mut buffer).is_ok()).count() as u64
 }
 
+/// A datagram that has come through.
+struct Arrival {
+    number: u64,
+    /// The port that it seems to be from.
+    port: u16,
+    at: Instant,
+}
+
 /// Datagrams that are sent at a steady pace while something else goes on.
 pub(crate) struct Stream {
     is_over: Arc<AtomicBool>,
     sender: JoinHandle<u64>,
-    receiver: JoinHandle<Vec<u64>>,
+    receiver: JoinHandle<Vec<Arrival>>,
 }
 
 impl Stream {
@@ -92,29 +100,35 @@ impl Stream {
             number
         });
         let receiver = std::thread::spawn(move || {
-            let (mut numbers, mut buffer) = (Vec::new(), [0; DATA]);
-            while server.recv(&mut buffer).is_ok() {
+            let (mut arrivals, mut buffer) = (Vec::new(), [0; DATA]);
+            while let Ok((_, from)) = server.recv_from(&mut buffer) {
                 match u64::from_be_bytes(buffer[..8].try_into().unwrap()) {
                     LAST => break,
-                    number => numbers.push(number),
+                    number => arrivals.push(Arrival { number, port: from.port(), at: Instant::now() }),
                 }
             }
-            numbers
+            arrivals
         });
         Self { is_over, sender, receiver }
     }
 
     /// Ends it; gives the number of datagrams, all of which must have come through, once.
     pub(crate) fn end_without_loss(self) -> u64 {
+        self.end_with_all().len() as u64
+    }
+
+    /// The same, and gives of each the port that it seemed to come from, and when it came.
+    pub(crate) fn end_with_all(self) -> Vec<(u16, Instant)> {
         self.is_over.store(true, Ordering::Relaxed);
         let sent = self.sender.join().unwrap();
-        let mut received = self.receiver.join().unwrap();
+        let arrivals = self.receiver.join().unwrap();
+        let mut received: Vec<_> = arrivals.iter().map(|arrival| arrival.number).collect();
         // A veth may let packets overtake each other that the sender sends from two processors.
         received.sort_unstable();
         let missing: Vec<_> = (0..sent).filter(|number| received.binary_search(number).is_err()).collect();
         assert!(missing.is_empty(), "of {sent} datagrams {} are lost: {missing:?}", missing.len());
         assert_eq!(received.len() as u64, sent, "each came once");
-        sent
+        arrivals.into_iter().map(|Arrival { port, at, .. }| (port, at)).collect()
     }
 }
 
