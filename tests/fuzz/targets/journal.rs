@@ -5,9 +5,9 @@
 use std::time::SystemTime;
 
 use libfuzzer_sys::fuzz_target;
-use sluice_journal::{JournalError, bytes};
 use sluice_flow::Flow;
 use sluice_flow::ufid::Seed;
+use sluice_journal::{JournalError, bytes};
 
 const HEADER: usize = 36;
 const FRAME_HEADER: usize = 12;
