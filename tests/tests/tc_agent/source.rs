@@ -45,9 +45,7 @@ impl Beside {
     }
 
     fn agent(&self) -> Daemon {
-        let daemon = self.switch.start_on::<&str>(&[], KEYS, TABLE);
-        eventually("the datapath is read", || daemon.metric("sluice_source_up{source=\"ovs\"}") == Some(1.0));
-        daemon
+        start(&self.switch, TABLE)
     }
 
     /// Flows of a port that the kernel's datapath has.
@@ -70,6 +68,14 @@ impl Beside {
         std::fs::write(&file, lines.collect::<String>()).unwrap();
         self.vswitchd.appctl(&["dpctl/add-flows", &file]).unwrap();
     }
+}
+
+/// Starts an agent, and waits until it has the ports of the datapath: when a device gets its first filters, Linux 6.1 loses what is being sent
+/// out of it (`qdisc_graft` in `net/sched/sch_api.c`).
+fn start(switch: &Switch, tables: &str) -> Daemon {
+    let daemon = switch.start_on::<&str>(&[], KEYS, tables);
+    eventually("the datapath is read", || daemon.metric("sluice_source_up{source=\"ovs\"}") == Some(1.0));
+    daemon
 }
 
 /// Flows of the source, as the agent has them.
@@ -231,7 +237,7 @@ pub(crate) fn tunnels_of_ovs_are_entered_and_left_before_it() {
     }
     // Beside the ports of the datapath, which has its own numbers.
     let tables = "[[port]]\nnumber = 1000\nname = \"server\"\n[source.ovs]\nunderlay = \"server\"\n";
-    let daemon = switch.start_on::<&str>(&[], KEYS, tables);
+    let daemon = start(&switch, tables);
     assert_eq!(stream::talk(SOURCE, 20), 20);
     let from = |port: &str| {
         let words = [&format!("in_port({port})"), "eth_type(0x0800)"];

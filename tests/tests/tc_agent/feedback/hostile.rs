@@ -179,8 +179,18 @@ fn length(slots: u64) -> u64 {
     layout::marks(usize::try_from(slots).unwrap()) as u64 + slots * 8
 }
 
+/// Files that it has open, but for sockets of netlink: of these it opens one more whenever more of its threads ask at a time than ever before.
 fn open_files(vswitchd: &OffloadingVswitchd) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", vswitchd.pid())).unwrap().count()
+    let folder = format!("/proc/{}", vswitchd.pid());
+    let netlink = std::fs::read_to_string(format!("{folder}/net/netlink")).unwrap();
+    let inodes: Vec<_> = netlink.lines().skip(1).filter_map(|line| line.split_whitespace().last()).collect();
+    let is_netlink = |file: &Path| {
+        let name = std::fs::read_link(file).unwrap_or_default().display().to_string();
+        let inode = name.strip_prefix("socket:[").and_then(|name| name.strip_suffix(']'));
+        inode.is_some_and(|inode| inodes.contains(&inode))
+    };
+    let files = std::fs::read_dir(format!("{folder}/fd")).unwrap();
+    files.filter(|file| !is_netlink(&file.as_ref().unwrap().path())).count()
 }
 
 /// A socket at the agent's place.
