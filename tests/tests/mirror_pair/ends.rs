@@ -182,6 +182,7 @@ fn supervise(notes: &Notes) {
 /// connections, count once. What the device had taken for a process that was killed is missing.
 async fn receive_numbers(notes: &Notes) {
     const KEPT: &str = "/tmp/received";
+    const NEW: &str = "/tmp/received.new";
     let local = local();
     let mut acceptor = Acceptor::bind(&format!("10.10.0.2:{PORT}"), SETTINGS).await.unwrap();
     let kept = std::fs::read_to_string(KEPT).unwrap_or_else(|_| "0 0".into());
@@ -217,7 +218,9 @@ async fn receive_numbers(notes: &Notes) {
             assert!(number <= expected, "{number} came before {expected}");
             if number == expected {
                 expected += 1;
-                std::fs::write(KEPT, format!("{expected} {missing}")).unwrap();
+                // Whole, whenever this process is killed.
+                std::fs::write(NEW, format!("{expected} {missing}")).unwrap();
+                std::fs::rename(NEW, KEPT).unwrap();
             }
             let request = ReceiveRequest { tag: received.tag, buffers: received.buffers };
             // A new connection has no room for those of the old one.
