@@ -331,8 +331,8 @@ impl Worker {
     }
 }
 
-/// The reason why a flow of a reactive source that concerns later chains has no rule, if it has none. Packets come to such a chain before the
-/// flow that takes them there, and begin again in the source's own datapath.
+/// Why a flow of a reactive source cannot have a rule, because packets come to a later chain before the flow that takes them there. `None` if
+/// what misses there does no harm.
 fn continuation(flow: &Flow, chain_miss: MissPolicy) -> Option<Refusal> {
     if !flow.origin.is_reactive() {
         return None;
