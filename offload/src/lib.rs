@@ -66,4 +66,4 @@ pub use self::adoption::Adopted;
 pub use self::batch::{Batch, Tally};
 pub use self::queue::OffloadQueue;
 pub use self::series::Series;
-pub use self::worker::{LATENCY_BUCKETS, Worker, WorkerReport};
+pub use self::worker::{Installation, LATENCY_BUCKETS, Worker, WorkerReport};

@@ -11,6 +11,7 @@ use sluice_flow::backend::{
     ChainChange, ChainCompletion, ChainOperation, Change, Completion, InstallQueue, MissPolicy, Operation, Outcome,
 };
 use sluice_flow::table::{Completed, Freed, Look};
+use sluice_flow::ufid::Ufid;
 use sluice_flow::{ChainId, Clock, Flow, FlowId, FlowTable, Refusal, Timestamp};
 
 use super::alike::Alike;
@@ -306,9 +307,10 @@ impl Worker {
         let in_place = matches!(result, Ok(Outcome::InPlace { .. }));
         let Completed { latency, freed } = self.table.complete(change, result, now);
         // A move is nobody's wish.
-        let is_wish = in_place && !matches!(change.operation, Operation::Move(..));
-        if let (true, Some(latency)) = (is_wish, latency) {
-            self.report.add(latency);
+        if let (true, Some(latency), Operation::Install(flow) | Operation::Modify(_, flow)) =
+            (in_place, latency, &change.operation)
+        {
+            self.report.add(flow.ufid, latency);
         }
         self.set_free(&freed);
         self.finished.push(change.flow);
@@ -372,6 +374,18 @@ pub struct WorkerReport {
     pub latency_variance: f64,
     /// Installations by latency: how many took at most as long as the [`LATENCY_BUCKETS`] say.
     pub latency_buckets: [u64; LATENCY_BUCKETS.len()],
+    /// The last installation of those that took longer than one of [`LATENCY_BUCKETS`] and not longer than the next; then of those that
+    /// took longer than all.
+    pub latency_examples: [Option<Installation>; LATENCY_BUCKETS.len() + 1],
+}
+
+/// A rule that was installed or modified.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Installation {
+    /// Whose rule it is.
+    pub ufid: Ufid,
+    /// The time from wish to outcome, in seconds.
+    pub latency: f64,
 }
 
 /// Upper bounds of the latency histogram, in seconds.
@@ -389,7 +403,7 @@ impl WorkerStatistics {
 
 impl WorkerReport {
     /// Counts an installation or modification that took so long.
-    fn add(&mut self, latency: Duration) {
+    fn add(&mut self, ufid: Ufid, latency: Duration) {
         // As `mov_avg_ema` of OVS with 100 samples.
         const WEIGHT: f64 = 2.0 / 101.0;
         let seconds = latency.as_secs_f64();
@@ -402,6 +416,8 @@ impl WorkerReport {
         for (count, bound) in self.latency_buckets.iter_mut().zip(LATENCY_BUCKETS) {
             *count += u64::from(seconds <= bound);
         }
+        let bucket = LATENCY_BUCKETS.iter().take_while(|bound| seconds > **bound).count();
+        self.latency_examples[bucket] = Some(Installation { ufid, latency: seconds });
     }
 }
 

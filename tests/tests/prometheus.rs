@@ -189,16 +189,22 @@ fn openmetrics_comes_to_who_asks_for_it_and_says_the_same() {
     let (head, plain) = get("*/*");
     assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
     let series = |text: &str| {
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        // Behind this there is an exemplar.
+        let samples = text.lines().map(|line| line.split(" # ").next().unwrap());
+        let lines = samples.filter(|line| !line.starts_with('#'));
         let name = |line: &str| line.rsplit_once(' ').unwrap().0.split(['{', ' ']).next().unwrap().to_owned();
         lines.map(name).collect::<Vec<_>>()
     };
     assert_eq!(series(&openmetrics), series(&plain));
     assert!(openmetrics.contains("\nsluice_flows{state=\"offloaded\"} 1.0\n"), "{openmetrics}");
 
-    // The reference of the format reads it, to the end.
+    // The reference of the format reads it, to the end. The exemplar of the one installation is in the bucket of its duration.
     let script = "import sys\nfrom prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
-                  print(sum(len(family.samples) for family in parse(sys.stdin.read())))";
+                  samples = [sample for family in parse(sys.stdin.read()) for sample in family.samples]\n\
+                  print(len(samples))\n\
+                  for sample in samples:\n    \
+                  if sample.exemplar: print(sample.name, sample.exemplar.labels['ufid'], \
+                  sample.value, sample.exemplar.value <= float(sample.labels['le']))";
     let mut python = Command::new(repository("target/venv/bin/python"))
         .args(["-c", script])
         .stdin(Stdio::piped())
@@ -209,7 +215,11 @@ fn openmetrics_comes_to_who_asks_for_it_and_says_the_same() {
     python.stdin.take().unwrap().write_all(openmetrics.as_bytes()).unwrap();
     let output = python.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), series(&plain).len().to_string());
+    let ufid = daemon.sluice(&["dump-flows", "-m"]).out.split_once("ufid:").unwrap().1[..36].to_owned();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout).lines().collect::<Vec<_>>(),
+        [series(&plain).len().to_string(), format!("sluice_install_duration_seconds_bucket {ufid} 1.0 True")]
+    );
 }
 
 #[test]

@@ -12,10 +12,12 @@ use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, Registry, TextEncoder};
 
-use super::openmetrics;
+use super::openmetrics::{self, Examples};
 use super::readiness::readiness;
 use crate::agent::Agent;
-use crate::observe::measures::{self, Durations, Kind, MEASURES, Measure, Number, Read, Reading};
+use crate::observe::measures::{
+    self, Durations, INSTALL_DURATION, Kind, MEASURES, Measure, Number, Read, Reading, latency_examples,
+};
 use sluice_host::http::METRICS_CONTENT_TYPE;
 use sluice_host::logging::Logging;
 
@@ -42,10 +44,13 @@ impl Metrics {
     }
 
     /// The text of a scrape in the format that a client asks for, with its content type: OpenMetrics 1.0.0 if its `Accept`
-    /// header prefers that, otherwise exposition format 0.0.4.
+    /// header prefers that, otherwise exposition format 0.0.4. OpenMetrics has flows as examples of how long installations took.
     pub fn negotiated(&self, accept: &str) -> Result<(&'static str, String), prometheus::Error> {
         if openmetrics::is_preferred(accept) {
-            Ok((openmetrics::CONTENT_TYPE, openmetrics::encode(&self.registry.gather())))
+            let families = self.registry.gather();
+            let by_bucket = latency_examples(&self.agent.queue.reports());
+            let examples = Examples { of: INSTALL_DURATION, by_bucket: &by_bucket };
+            Ok((openmetrics::CONTENT_TYPE, openmetrics::encode(&families, examples)))
         } else {
             Ok((METRICS_CONTENT_TYPE, self.text()?))
         }

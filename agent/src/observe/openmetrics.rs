@@ -1,10 +1,9 @@
 //! The metrics in OpenMetrics 1.0.0, which the `prometheus` crate does not write, and who is to get them.
-//!
-//! There are no exemplars: the workers count durations by bucket, and the install path keeps nothing of single flows for that.
 
 use std::fmt::Write;
 
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
+use sluice_offload::Installation;
 
 /// What the format calls itself.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -24,18 +23,29 @@ pub(super) fn is_preferred(accept: &str) -> bool {
     openmetrics > 0.0 && openmetrics >= quality(&["text/plain", "text/*"])
 }
 
+/// Examples of what a histogram counts, which become exemplars: one for each bucket, the infinite one included.
+///
+/// They have no time: Prometheus then takes one that it has seen already for the same, instead of keeping it with each scrape.
+#[derive(Clone, Copy)]
+pub(super) struct Examples<'a> {
+    /// The name of the histogram.
+    pub(super) of: &'static str,
+    pub(super) by_bucket: &'a [Option<Installation>],
+}
+
 /// Writes all families.
-pub(super) fn encode(families: &[MetricFamily]) -> String {
+pub(super) fn encode(families: &[MetricFamily], examples: Examples<'_>) -> String {
     let mut out = String::new();
     for family in families {
+        let by_bucket = if family.name() == examples.of { examples.by_bucket } else { &[] };
         // Writing to a string does not fail.
-        let _ = write_family(&mut out, family);
+        let _ = write_family(&mut out, family, by_bucket);
     }
     out.push_str("# EOF\n");
     out
 }
 
-fn write_family(out: &mut String, family: &MetricFamily) -> std::fmt::Result {
+fn write_family(out: &mut String, family: &MetricFamily, examples: &[Option<Installation>]) -> std::fmt::Result {
     let (kind, name) = match family.get_field_type() {
         MetricType::COUNTER => ("counter", family.name().trim_end_matches("_total")),
         MetricType::HISTOGRAM => ("histogram", family.name()),
@@ -45,29 +55,44 @@ fn write_family(out: &mut String, family: &MetricFamily) -> std::fmt::Result {
     writeln!(out, "# HELP {name} {}", escaped(family.help()))?;
     for metric in family.get_metric() {
         match family.get_field_type() {
-            MetricType::COUNTER => sample(out, &[name, "_total"], metric, None, metric.get_counter().get_value())?,
-            MetricType::HISTOGRAM => write_histogram(out, name, metric)?,
-            _ => sample(out, &[name], metric, None, metric.get_gauge().get_value())?,
+            MetricType::COUNTER => sample(out, &[name, "_total"], metric, metric.get_counter().get_value())?,
+            MetricType::HISTOGRAM => write_histogram(out, name, metric, examples)?,
+            _ => sample(out, &[name], metric, metric.get_gauge().get_value())?,
         }
     }
     Ok(())
 }
 
-fn write_histogram(out: &mut String, name: &str, metric: &Metric) -> std::fmt::Result {
+fn write_histogram(
+    out: &mut String,
+    name: &str,
+    metric: &Metric,
+    examples: &[Option<Installation>],
+) -> std::fmt::Result {
     let histogram = metric.get_histogram();
     #[expect(clippy::cast_precision_loss, reason = "metrics are floating-point numbers")]
     let count = |count: u64| count as f64;
-    for bucket in histogram.get_bucket() {
-        let bound = number(bucket.upper_bound());
-        sample(out, &[name, "_bucket"], metric, Some(&bound), count(bucket.cumulative_count()))?;
-    }
     let all = count(histogram.get_sample_count());
-    sample(out, &[name, "_bucket"], metric, Some("+Inf"), all)?;
-    sample(out, &[name, "_sum"], metric, None, histogram.get_sample_sum())?;
-    sample(out, &[name, "_count"], metric, None, all)
+    let finite = histogram.get_bucket().iter().map(|bucket| (bucket.upper_bound(), count(bucket.cumulative_count())));
+    let mut examples = examples.iter();
+    for (bound, count) in finite.chain([(f64::INFINITY, all)]) {
+        begin_sample(out, &[name, "_bucket"], metric, Some(&number(bound)), count)?;
+        if let Some(Some(example)) = examples.next() {
+            write!(out, " # {{ufid=\"{}\"}} {}", example.ufid, number(example.latency))?;
+        }
+        out.push('\n');
+    }
+    sample(out, &[name, "_sum"], metric, histogram.get_sample_sum())?;
+    sample(out, &[name, "_count"], metric, all)
 }
 
-fn sample(out: &mut String, name: &[&str], metric: &Metric, bound: Option<&str>, value: f64) -> std::fmt::Result {
+fn sample(out: &mut String, name: &[&str], metric: &Metric, value: f64) -> std::fmt::Result {
+    begin_sample(out, name, metric, None, value)?;
+    writeln!(out)
+}
+
+/// Writes a sample, and leaves its line open.
+fn begin_sample(out: &mut String, name: &[&str], metric: &Metric, bound: Option<&str>, value: f64) -> std::fmt::Result {
     out.extend(name.iter().copied());
     let of_metric = metric.get_label().iter().map(|label: &LabelPair| (label.name(), label.value()));
     let mut separator = '{';
@@ -78,7 +103,7 @@ fn sample(out: &mut String, name: &[&str], metric: &Metric, bound: Option<&str>,
     if separator == ',' {
         out.push('}');
     }
-    writeln!(out, " {}", number(value))
+    write!(out, " {}", number(value))
 }
 
 fn escaped(text: &str) -> String {

@@ -14,4 +14,4 @@ mod table;
 pub(crate) use self::measure::{Durations, Kind, Measure, Metric, Read};
 pub(crate) use self::number::Number;
 pub(crate) use self::reading::Reading;
-pub(crate) use self::table::MEASURES;
+pub(crate) use self::table::{INSTALL_DURATION, MEASURES, latency_examples};

@@ -17,7 +17,7 @@ use crate::observe::readiness::readiness;
 use crate::upkeep::difference;
 use crate::upkeep::rebalancing::State;
 use sluice_journal::JournalReport;
-use sluice_offload::{LATENCY_BUCKETS, WorkerReport};
+use sluice_offload::{Installation, LATENCY_BUCKETS, WorkerReport};
 
 /// Every number.
 pub(crate) static MEASURES: [&[Measure]; 5] = [FLOWS, &EVENTS, OTHERS, MIRRORING, SOURCES];
@@ -142,7 +142,7 @@ static OTHERS: &[Measure] = &[
         Each("worker", |now| workers(now, |worker| worker.latency_average.into())),
     ),
     histogram(
-        "sluice_install_duration_seconds",
+        INSTALL_DURATION,
         "Time from the acceptance of a change to its rule being in place.",
         latency,
     ),
@@ -510,6 +510,18 @@ fn ends(now: &Reading<'_>) -> Vec<(String, Number)> {
 
 fn workers(now: &Reading<'_>, read: fn(&WorkerReport) -> Number) -> Vec<(String, Number)> {
     now.workers.iter().enumerate().map(|(index, worker)| (index.to_string(), read(worker))).collect()
+}
+
+/// How long installations took.
+pub(crate) const INSTALL_DURATION: &str = "sluice_install_duration_seconds";
+
+/// For each bucket of [`INSTALL_DURATION`], the one of the workers' last that took longest.
+pub(crate) fn latency_examples(workers: &[WorkerReport]) -> Vec<Option<Installation>> {
+    let longest = |bucket: usize| {
+        let last = workers.iter().filter_map(|worker| worker.latency_examples[bucket]);
+        last.max_by(|one, other| one.latency.total_cmp(&other.latency))
+    };
+    (0..=LATENCY_BUCKETS.len()).map(longest).collect()
 }
 
 /// Over all workers.
