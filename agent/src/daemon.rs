@@ -21,7 +21,6 @@ use sluice_host::http::{HTML_CONTENT_TYPE, HttpOptions, HttpServer, StatusCode, 
 use sluice_host::lifecycle::{Death, Lifecycle};
 use sluice_host::liveness::Hang;
 use sluice_host::lock::Locks;
-use sluice_host::log_writer::LogWriter;
 use sluice_host::logging::Logging;
 use sluice_host::run_dir::RunDir;
 use sluice_host::seed;
@@ -220,8 +219,8 @@ impl Daemon {
     fn run(options: Options, loaded: Loaded) -> Result<(), End> {
         let Loaded { config, places, moved } = loaded;
         let clock = Arc::new(MonotonicClock::showing(CLOCK_START));
-        let (log, _last_lines) = LogWriter::start(std::io::stderr())?;
-        let logging = Arc::new(Logging::start(&config.log, config.log_rate, clock.clone(), log)?);
+        let (logging, _last_lines) = Logging::start(&config.log, config.log_rate, clock.clone())?;
+        let logging = Arc::new(logging);
         moved.iter().for_each(|moved| tracing::warn!("{moved}"));
         let runtime = Runtime::new()?;
         let _entered = runtime.enter();

@@ -24,11 +24,13 @@
 pub mod bounded;
 #[cfg(feature = "http")]
 pub mod http;
+mod journald;
 pub mod lifecycle;
 pub mod liveness;
 pub mod lock;
-pub mod log_writer;
+mod log_writer;
 pub mod logging;
 pub mod own_folder;
+mod rate_limit;
 pub mod run_dir;
 pub mod seed;

@@ -1,5 +1,5 @@
-//! The way of a log line to standard error: through a buffer of bounded size and a thread of its own, so that who logs, perhaps
-//! with a flow locked, never waits for who reads. What does not fit is dropped and counted, and the log says so itself.
+//! The way of a log line to standard error or to the journal: through a buffer of bounded size and a thread of its own, so that who logs,
+//! perhaps with a flow locked, never waits for who reads. What does not fit is dropped and counted, and the log says so itself.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -15,9 +15,30 @@ const WAITING: usize = 1 << 20;
 /// How long the last lines may take when the agent ends.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
+/// Where lines go in the end. It may keep its caller waiting.
+pub(crate) trait LogSink {
+    /// Writes lines, given where each ends. Returns how many were not taken.
+    fn write_lines(&mut self, lines: &[u8], ends: &[usize]) -> u64;
+
+    /// Says that lines are missing here.
+    fn tell_missing(&mut self, lines: u64);
+}
+
+impl<W: Write> LogSink for W {
+    /// A closed output is nobody's loss.
+    fn write_lines(&mut self, lines: &[u8], _: &[usize]) -> u64 {
+        let _ = self.write_all(lines);
+        0
+    }
+
+    fn tell_missing(&mut self, lines: u64) {
+        let _ = writeln!(self, "{lines} log lines are missing here: nobody read standard error");
+    }
+}
+
 /// Takes lines on. Clones are the same.
 #[derive(Clone, Default)]
-pub struct LogWriter(Arc<Shared>);
+pub(crate) struct LogWriter(Arc<Shared>);
 
 /// Waits a little for the last lines when it is dropped.
 #[must_use = "the last lines are lost without it"]
@@ -34,27 +55,29 @@ struct Shared {
 #[derive(Default)]
 struct Lines {
     waiting: Vec<u8>,
+    /// Where each of them ends.
+    ends: Vec<usize>,
     /// Dropped since the log last said so.
     dropped: u64,
     is_writing: bool,
 }
 
 impl LogWriter {
-    /// Writes to `out` on a thread of its own.
-    pub fn start(out: impl Write + Send + 'static) -> io::Result<(Self, LastLines)> {
+    /// Writes to `sink` on a thread of its own.
+    pub(crate) fn start(sink: impl LogSink + Send + 'static) -> io::Result<(Self, LastLines)> {
         let writer = Self::default();
         let own = writer.clone();
-        thread::Builder::new().name("log".into()).spawn(move || own.run(out))?;
+        thread::Builder::new().name("log".into()).spawn(move || own.run(sink))?;
         Ok((writer.clone(), LastLines(writer)))
     }
 
     /// Lines that were dropped because nobody read.
-    pub fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         self.0.dropped.load(Ordering::Relaxed)
     }
 
-    fn run(&self, mut out: impl Write) {
-        let mut taken = Vec::new();
+    fn run(&self, mut sink: impl LogSink) {
+        let (mut taken, mut ends) = (Vec::new(), Vec::new());
         loop {
             let dropped = {
                 let mut lines = self.0.lines.lock();
@@ -63,14 +86,16 @@ impl LogWriter {
                 self.0.come.wait_while(&mut lines, |lines| lines.waiting.is_empty() && lines.dropped == 0);
                 lines.is_writing = true;
                 std::mem::swap(&mut taken, &mut lines.waiting);
+                std::mem::swap(&mut ends, &mut lines.ends);
                 std::mem::take(&mut lines.dropped)
             };
-            // A closed standard error is nobody's loss.
-            let _ = out.write_all(&taken);
-            if dropped > 0 {
-                let _ = writeln!(out, "{dropped} log lines are missing here: nobody read standard error");
+            let refused = sink.write_lines(&taken, &ends);
+            self.0.dropped.fetch_add(refused, Ordering::Relaxed);
+            if dropped + refused > 0 {
+                sink.tell_missing(dropped + refused);
             }
             taken.clear();
+            ends.clear();
         }
     }
 }
@@ -85,6 +110,8 @@ impl Write for LogWriter {
             self.0.dropped.fetch_add(1, Ordering::Relaxed);
         } else {
             lines.waiting.extend_from_slice(line);
+            let end = lines.waiting.len();
+            lines.ends.push(end);
         }
         drop(lines);
         self.0.come.notify_one();

@@ -1,19 +1,15 @@
-//! The log: text or JSON on standard error, levels that change while the agent runs, and a limit on how often one place in
-//! the code may speak, so that a device that fails a million times says so in a few lines.
+//! The log: text or JSON on standard error, or entries in the journal; levels that change while the agent runs, and a limit on how often one
+//! place in the code may speak, so that a device that fails a million times says so in a few lines.
 
-use std::collections::HashMap;
 use std::env;
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
-use sluice_flow::time::{Clock, Timestamp};
-use tracing::callsite::Identifier;
+use sluice_flow::time::Clock;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::fmt::format::{Format, JsonFields, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -23,7 +19,10 @@ use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, reload};
 
+use crate::journald::{JournalLayer, JournalSocket, priority};
+pub use crate::log_writer::LastLines;
 use crate::log_writer::LogWriter;
+use crate::rate_limit::{Dropped, Passage, RateLimit};
 
 /// The log, on standard error.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -92,24 +91,32 @@ pub enum LogError {
 }
 
 impl Logging {
-    /// Starts logging for the whole process, once, to what becomes standard error. At most `rate` messages a minute from one place in the code; 0 is no limit.
-    pub fn start(config: &LogConfig, rate: u32, clock: Arc<dyn Clock>, writer: LogWriter) -> Result<Self, LogError> {
+    /// Starts logging for the whole process, once, to standard error, or to the journal if that is the journal's. At most `rate` messages a
+    /// minute from one place in the code; 0 is no limit.
+    pub fn start(config: &LogConfig, rate: u32, clock: Arc<dyn Clock>) -> Result<(Self, LastLines), LogError> {
         let colours = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let reader = if is_journal(env::var("JOURNAL_STREAM").ok().as_deref()) {
-            Reader::Journal
-        } else {
-            Reader::Other { colours }
+        let in_journal = is_journal(env::var("JOURNAL_STREAM").ok().as_deref());
+        let has_entries = in_journal && config.format == LogFormat::Text;
+        let socket = has_entries.then(JournalSocket::open).and_then(Result::ok);
+        let reader = match socket {
+            Some(_) => Reader::Journal,
+            None if in_journal => Reader::JournalStream,
+            None => Reader::Other { colours },
         };
+        let started = match socket {
+            Some(socket) => LogWriter::start(socket),
+            None => LogWriter::start(io::stderr()),
+        };
+        let (lines, last_lines) = started.map_err(|error| LogError::SetUp(error.to_string()))?;
         let environment = env::var(RUST_LOG).ok().filter(|levels| !levels.is_empty());
-        let lines = writer.clone();
-        let (subscriber, logging) = assemble(config, rate, clock, environment, reader, writer)?;
+        let (subscriber, logging) = assemble(config, rate, clock, environment, reader, lines.clone())?;
         subscriber.try_init().map_err(|error| LogError::SetUp(error.to_string()))?;
-        Ok(Self { lines, ..logging })
+        Ok((Self { lines, ..logging }, last_lines))
     }
 
     /// Takes over levels and rate of a changed configuration. `RUST_LOG` still wins, if it is set.
     pub fn reload(&self, config: &LogConfig, rate: u32) -> Result<(), LogError> {
-        self.limit.per_minute.store(rate, Ordering::Relaxed);
+        self.limit.set(rate);
         match &self.from_environment {
             Some(_) => Ok(()),
             None => self.set_level(&config.level),
@@ -139,11 +146,14 @@ impl Logging {
 
 const RUST_LOG: &str = "RUST_LOG";
 
-/// Who reads standard error.
+/// Who reads the log.
 #[derive(Clone, Copy, Debug)]
 enum Reader {
-    /// systemd's journal, which knows the time and takes the priority from the start of a line (sd-daemon(3)).
+    /// systemd's journal, by its socket.
     Journal,
+    /// The journal where its socket cannot be reached, or JSON is wanted: by standard error, where it takes the priority from the start of a
+    /// line (sd-daemon(3)), and knows the time itself.
+    JournalStream,
     /// A terminal, a file or a program.
     Other {
         /// Whether levels are coloured.
@@ -158,7 +168,7 @@ fn is_journal(stream: Option<&str>) -> bool {
     rustix::fs::fstat(io::stderr()).is_ok_and(is_it)
 }
 
-/// Lines for the journal: a priority, and neither time nor level.
+/// Lines for the journal on standard error: a priority, and neither time nor level.
 struct ForJournal(Format<tracing_subscriber::fmt::format::Full, ()>);
 
 impl Default for ForJournal {
@@ -181,16 +191,6 @@ where
     }
 }
 
-/// The priority of syslog(3) for a level.
-fn priority(level: &Level) -> u8 {
-    match *level {
-        Level::ERROR => 3,
-        Level::WARN => 4,
-        Level::INFO => 6,
-        _ => 7,
-    }
-}
-
 fn assemble<W>(
     config: &LogConfig,
     rate: u32,
@@ -210,19 +210,19 @@ where
     let limit = Arc::new(RateLimit::new(rate, clock));
     let json = config.format == LogFormat::Json;
     let colours = matches!(reader, Reader::Other { colours: true });
-    let base = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(colours && !json);
-    let lines = if json {
-        let format = Limited { format: Format::default().json(), limit: Arc::clone(&limit), json, reader };
-        base.fmt_fields(JsonFields::new()).event_format(format).boxed()
-    } else {
-        let limit = Arc::clone(&limit);
-        match reader {
-            Reader::Journal => {
-                base.event_format(Limited { format: ForJournal::default(), limit, json, reader }).boxed()
-            }
-            Reader::Other { .. } => {
-                base.event_format(Limited { format: Format::default(), limit, json, reader }).boxed()
-            }
+    let of_lines = Arc::clone(&limit);
+    let base = |writer| tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(colours && !json);
+    let lines = match reader {
+        Reader::Journal => JournalLayer::new(of_lines, writer).boxed(),
+        _ if json => {
+            let format = Limited { format: Format::default().json(), limit: of_lines, json, reader };
+            base(writer).fmt_fields(JsonFields::new()).event_format(format).boxed()
+        }
+        Reader::JournalStream => {
+            base(writer).event_format(Limited { format: ForJournal::default(), limit: of_lines, json, reader }).boxed()
+        }
+        Reader::Other { .. } => {
+            base(writer).event_format(Limited { format: Format::default(), limit: of_lines, json, reader }).boxed()
         }
     };
     let messages = Arc::<Messages>::default();
@@ -257,101 +257,6 @@ impl<S: Subscriber> Layer<S> for CountMessages {
     }
 }
 
-/// How often each place in the code may speak: so many messages at once, and as many a minute.
-pub struct RateLimit {
-    per_minute: AtomicU32,
-    clock: Arc<dyn Clock>,
-    // As many entries as the program has log statements. Only messages that pass their level come here.
-    places: Mutex<HashMap<Identifier, Place>>,
-}
-
-/// What became of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passage {
-    /// It may be printed.
-    Printed,
-    /// It may be printed, after a word about those that were not.
-    PrintedAfter(Dropped),
-    /// It is one too many.
-    Dropped,
-}
-
-/// Messages that were not printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dropped {
-    /// How many.
-    pub count: u64,
-    /// How long ago the first one was.
-    pub first: Duration,
-    /// How long ago the last one was.
-    pub last: Duration,
-}
-
-impl fmt::Display for Dropped {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            out,
-            "Dropped {} messages in last {} s (most recently {} s ago) due to excessive rate",
-            self.count,
-            self.first.as_secs(),
-            self.last.as_secs()
-        )
-    }
-}
-
-struct Place {
-    /// What may still be spent, in nanoseconds of a minute.
-    credit: u64,
-    seen: Timestamp,
-    dropped: u64,
-    first_dropped: Timestamp,
-    last_dropped: Timestamp,
-}
-
-const MINUTE: u64 = 60_000_000_000;
-
-impl RateLimit {
-    /// At most so many messages a minute for each place; 0 is no limit.
-    pub fn new(per_minute: u32, clock: Arc<dyn Clock>) -> Self {
-        Self { per_minute: AtomicU32::new(per_minute), clock, places: Mutex::default() }
-    }
-
-    /// Counts a message of `place`, and says whether it may be printed.
-    pub fn pass(&self, place: Identifier) -> Passage {
-        let rate = u64::from(self.per_minute.load(Ordering::Relaxed));
-        let now = self.clock.now();
-        let mut places = self.places.lock();
-        let place = places.entry(place).or_insert_with(|| Place {
-            credit: MINUTE,
-            seen: now,
-            dropped: 0,
-            first_dropped: now,
-            last_dropped: now,
-        });
-        let earned = now.0.saturating_sub(place.seen.0);
-        place.credit = place.credit.saturating_add(earned).min(MINUTE);
-        place.seen = place.seen.max(now);
-        let cost = MINUTE.checked_div(rate).unwrap_or(0);
-        if place.credit < cost {
-            if place.dropped == 0 {
-                place.first_dropped = now;
-            }
-            place.dropped += 1;
-            place.last_dropped = now;
-            return Passage::Dropped;
-        }
-        place.credit -= cost;
-        match std::mem::take(&mut place.dropped) {
-            0 => Passage::Printed,
-            count => Passage::PrintedAfter(Dropped {
-                count,
-                first: now.since(place.first_dropped),
-                last: now.since(place.last_dropped),
-            }),
-        }
-    }
-}
-
 /// A format for those messages that the limit lets pass.
 struct Limited<F> {
     format: F,
@@ -380,7 +285,7 @@ impl<F> Limited<F> {
     /// Writes a line as the formats of tracing-subscriber would. They can only be asked to format an event, and an event
     /// within an event goes nowhere.
     fn write_dropped(&self, out: &mut Writer<'_>, of: &Metadata<'_>, dropped: Dropped) -> fmt::Result {
-        if let (Reader::Journal, false) = (self.reader, self.json) {
+        if let (Reader::JournalStream, false) = (self.reader, self.json) {
             return writeln!(out, "<{}>{}: {dropped}", priority(of.level()), of.target());
         }
         let mut time = String::new();
@@ -421,11 +326,15 @@ fn level<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use sluice_flow::time::ManualClock;
     use std::io::Write;
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+    use sluice_flow::time::ManualClock;
     use tracing::subscriber::with_default;
     use tracing::{debug, info, warn};
+
+    use super::*;
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -464,9 +373,18 @@ mod tests {
             rate: u32,
             environment: Option<&str>,
         ) -> (impl Subscriber + Send + Sync + use<>, Logging) {
+            self.start_for(Reader::Other { colours: false }, config, rate, environment)
+        }
+
+        fn start_for(
+            &self,
+            reader: Reader,
+            config: &LogConfig,
+            rate: u32,
+            environment: Option<&str>,
+        ) -> (impl Subscriber + Send + Sync + use<>, Logging) {
             let lines = self.lines.clone();
             let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
-            let reader = Reader::Other { colours: false };
             assemble(config, rate, clock, environment.map(str::to_owned), reader, move || lines.clone()).unwrap()
         }
     }
@@ -530,12 +448,34 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_gets_a_priority_and_no_second_time() {
+    fn the_journal_gets_entries_with_fields() {
         let bench = Bench::new();
-        let lines = bench.lines.clone();
-        let clock: Arc<dyn Clock> = Arc::clone(&bench.clock) as _;
-        let (subscriber, _logging) =
-            assemble(&LogConfig::default(), 1, clock, None, Reader::Journal, move || lines.clone()).unwrap();
+        let (subscriber, _logging) = bench.start_for(Reader::Journal, &LogConfig::default(), 1, None);
+        with_default(subscriber, || {
+            complain();
+            complain();
+            bench.clock.advance(Duration::from_secs(60));
+            complain();
+            info!(flow = "first\nsecond", "a message");
+        });
+        let lines = bench.lines.take();
+        let of_place = ["TARGET=sluice_host::logging::tests", "CODE_FILE=host/src/logging.rs"];
+        assert_eq!(lines[..2], ["MESSAGE=it hurts port=7", "PRIORITY=4"]);
+        assert!(lines[2].starts_with("SYSLOG_IDENTIFIER="), "{}", lines[2]);
+        assert_eq!(lines[3..5], of_place);
+        assert!(lines[5].starts_with("CODE_LINE="), "{}", lines[5]);
+        assert_eq!(lines[6], "SLUICE_PORT=7");
+        assert!(lines[7].starts_with("MESSAGE=Dropped 1 messages"), "{}", lines[7]);
+        // A value with a line break comes behind its length.
+        let last: Vec<&str> = lines[lines.len() - 3..].iter().map(String::as_str).collect();
+        assert_eq!(last, ["SLUICE_FLOW", "\u{c}\0\0\0\0\0\0\0first", "second"]);
+        assert!(lines.contains(&"MESSAGE=a message flow=\"first\\nsecond\"".to_owned()), "{lines:?}");
+    }
+
+    #[test]
+    fn the_journal_gets_a_priority_and_no_second_time_on_standard_error() {
+        let bench = Bench::new();
+        let (subscriber, _logging) = bench.start_for(Reader::JournalStream, &LogConfig::default(), 1, None);
         with_default(subscriber, || {
             complain();
             complain();

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use sluice_flow::time::MonotonicClock;
-use sluice_host::log_writer::LogWriter;
 use sluice_host::logging::{LogConfig, Logging};
 use tokio::runtime::Runtime;
 
@@ -134,8 +133,7 @@ pub fn runtime() -> io::Result<Runtime> {
 
 /// Starts the log, which is written to its end before this returns, and plays a program on a runtime.
 fn play<F: Future<Output = Result<(), End>>>(log: &LogConfig, program: impl FnOnce() -> F) -> Result<(), End> {
-    let (writer, _last_lines) = LogWriter::start(io::stderr())?;
-    let _logging = Logging::start(log, LOG_RATE, Arc::new(MonotonicClock::new()), writer)?;
+    let (_logging, _last_lines) = Logging::start(log, LOG_RATE, Arc::new(MonotonicClock::new()))?;
     let runtime = runtime()?;
     let outcome = runtime.block_on(async { program().await });
     // An output that hangs must not keep the process.
