@@ -7,8 +7,8 @@ use crate::direct::{Agent, Eswitch, direct};
 use crate::scenarios::{Ends, Sum, Told, install, play};
 
 /// Flows that are drawn, and how many of them must be in hardware.
-const DRAWN: usize = 400;
-const LEAST: usize = 100;
+const DRAWN: usize = 200;
+const LEAST: usize = 50;
 
 pub(crate) fn flows_do_by_tc_and_past_it_what_they_do_in_the_nic_in_software(eswitch: &Eswitch<'_>) {
     let tc = "backend = \"tc\"\ntc.policy = \"skip_sw\"".to_owned();
