@@ -209,6 +209,12 @@ impl FlowTable {
             let latency = Some(now.since(life.asked));
             let mut freed = Freed::default();
             life.in_flight = false;
+            if let (Operation::Install(_) | Operation::Modify(..), Ok(Outcome::InPlace { .. })) =
+                (&change.operation, &result)
+            {
+                // What was refused before is history.
+                life.refusal = None;
+            }
             match (&change.operation, result) {
                 (Operation::Install(flow), Ok(Outcome::InPlace { handle, placement })) => {
                     life.installed =
