@@ -61,7 +61,7 @@ impl Saved {
             let ufid = flow.ufid;
             let taken = take(flow, now.before(wall.since(accepted)));
             if let Err(error) = &taken {
-                tracing::error!("flow ufid:{ufid} of an earlier run is not accepted again: {error}");
+                tracing::error!(%ufid, "a flow of an earlier run is not accepted again: {error}");
             }
             taken.is_ok()
         };

@@ -138,7 +138,7 @@ impl ObjectStore {
     fn settle_ports(&self, before: &PortMap, after: &PortMap) {
         for gone in before.iter().filter(|port| !is_in(after, port)) {
             let flows = self.queue.withhold(&as_gone(gone));
-            tracing::info!("port {} ({}) is gone, {flows} flows wait for it", gone.number, gone.name);
+            tracing::info!(port = %gone.name, "port {} is gone, {flows} flows wait for it", gone.number);
         }
         for back in after.iter().filter(|port| !is_in(before, port)) {
             self.queue.release(&as_gone(back));
@@ -159,11 +159,7 @@ impl ObjectStore {
         for gone in std::mem::take(&mut *self.gone_ports.lock()) {
             let flows = self.queue.withhold(&gone);
             if flows > 0 {
-                tracing::warn!(
-                    "port {} ({}) of the last run is gone, {flows} flows wait for it",
-                    gone.number,
-                    gone.name
-                );
+                tracing::warn!(port = %gone.name, "port {} of the last run is gone, {flows} flows wait for it", gone.number);
             }
         }
         for port in self.ports().iter() {

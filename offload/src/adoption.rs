@@ -40,7 +40,7 @@ impl OffloadQueue {
             for (id, rule) in of_chains {
                 if let Err(refusal) = worker.open_chains(&rule) {
                     let ufid = self.table.view(id).map_or(rule.ufid, |view| view.flow.ufid);
-                    tracing::warn!("a chain that ufid:{ufid} jumps to was not opened: {refusal}");
+                    tracing::warn!(%ufid, "a chain that a flow jumps to was not opened: {refusal}");
                     self.redo(id);
                 }
             }
@@ -70,7 +70,7 @@ impl Claims for AdoptionClaims<'_> {
         if self.queue.table.find_rule(&nameless).is_none()
             && let Err(error) = self.queue.add(rule.flow.clone(), None)
         {
-            tracing::warn!("a rule of another owner, ufid:{}, is not taken over: {error}", rule.flow.ufid);
+            tracing::warn!(ufid = %rule.flow.ufid, "a rule of another owner is not taken over: {error}");
             return None;
         }
         self.claim(&nameless)

@@ -46,7 +46,7 @@ impl Inspection {
         }
         for (flow, _) in &wrong {
             if let Some(view) = self.table.view(*flow) {
-                tracing::warn!("the rule of ufid:{} was changed by others; it is made anew", view.flow.ufid);
+                tracing::warn!(ufid = %view.flow.ufid, "the rule of a flow was changed by others; it is made anew");
             }
             self.queue.redo(*flow);
         }

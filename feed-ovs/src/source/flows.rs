@@ -69,7 +69,7 @@ impl Flows {
             Err(reason) => Err(reason.to_string()),
         };
         if let Err(reason) = &taken {
-            tracing::debug!("flow ufid:{ufid} is left to Open vSwitch: {reason}");
+            tracing::debug!(%ufid, "a flow is left to Open vSwitch: {reason}");
             intake.delete(ufid);
         }
         self.named.insert(ufid, Known { round: self.round, is_taken: taken.is_ok() });

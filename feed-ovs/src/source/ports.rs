@@ -42,7 +42,7 @@ impl Ports {
             Ok(()) => _ = self.left_out.remove(&vport.name),
             Err(reason) => {
                 if self.left_out.get(&vport.name) != Some(&reason) {
-                    tracing::warn!("port {} is left to Open vSwitch: {reason}", vport.name);
+                    tracing::warn!(port = vport.name, "a port is left to Open vSwitch: {reason}");
                 }
                 self.left_out.insert(vport.name.clone(), reason);
             }
