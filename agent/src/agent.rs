@@ -426,7 +426,9 @@ impl Parts {
         agent.renew_mirroring();
         agent.adopt(&mut self.workers).map_err(io::Error::other)?;
         for (index, worker) in self.workers.into_iter().enumerate() {
-            lifecycle.thread(&format!("offload-{index}"), Self::STOP_DEADLINE, move |stop| {
+            let queue = Arc::downgrade(agent);
+            let is_awaited = move || queue.upgrade().is_some_and(|agent| agent.queue.is_awaited(index));
+            lifecycle.awaited_thread(&format!("offload-{index}"), Self::STOP_DEADLINE, is_awaited, move |stop| {
                 worker.run(stop.channel(), stop.progress());
                 Ok(())
             })?;

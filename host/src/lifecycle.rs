@@ -120,7 +120,21 @@ impl Lifecycle {
     where
         F: FnOnce(Stop) -> Result<(), String> + Send + 'static,
     {
-        let (stopper, stop) = stop_pair(self.liveness.part(name));
+        self.awaited_thread(name, deadline, || false, run)
+    }
+
+    /// The same of a part for which work may wait that it has not begun, as `is_awaited` says.
+    pub fn awaited_thread<F>(
+        &mut self,
+        name: &str,
+        deadline: Duration,
+        is_awaited: impl Fn() -> bool + Send + Sync + 'static,
+        run: F,
+    ) -> io::Result<()>
+    where
+        F: FnOnce(Stop) -> Result<(), String> + Send + 'static,
+    {
+        let (stopper, stop) = stop_pair(self.liveness.awaited_part(name, is_awaited));
         let (index, tell_end) = (self.parts.len(), self.tell_end.clone());
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             let result = catch_unwind(AssertUnwindSafe(|| run(stop)));

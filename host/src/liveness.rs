@@ -2,7 +2,8 @@
 //!
 //! A part that has a thread of its own says when it begins a piece of work and when it has none. That is a number that changes, and
 //! is odd as long as there is work: a plain store for the part, without a clock. Whoever watches looks every second or so whether the
-//! numbers change. A part that has work and whose number stands still for too long hangs: in the device, on the disk, or for a lock.
+//! numbers change. A part that has work and whose number stands still for too long hangs: in the device, on the disk, or for a lock. Of a part
+//! that sleeps on a queue, others know whether it has work; one that is not woken hangs, too.
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,6 +57,16 @@ struct Part {
     seen: u64,
     /// How long it has stood still, with work to do.
     still: Duration,
+    is_awaited: IsAwaited,
+}
+
+/// Whether there is work that a part has not begun.
+struct IsAwaited(Box<dyn Fn() -> bool + Send + Sync>);
+
+impl fmt::Debug for IsAwaited {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("IsAwaited").field(&self.0()).finish()
+    }
 }
 
 /// Parts that hang, each with how long it has done so.
@@ -65,8 +76,15 @@ pub struct Hang(Vec<(String, Duration)>);
 impl Liveness {
     /// Watches one more part.
     pub fn part(&self, name: &str) -> Progress {
+        self.awaited_part(name, || false)
+    }
+
+    /// Watches one more part, for which work may wait that it has not begun.
+    pub fn awaited_part(&self, name: &str, is_awaited: impl Fn() -> bool + Send + Sync + 'static) -> Progress {
         let progress = Progress::default();
-        let part = Part { name: name.to_owned(), progress: progress.clone(), seen: 0, still: Duration::ZERO };
+        let is_awaited = IsAwaited(Box::new(is_awaited));
+        let part =
+            Part { name: name.to_owned(), progress: progress.clone(), seen: 0, still: Duration::ZERO, is_awaited };
         self.0.lock().parts.push(part);
         progress
     }
@@ -78,7 +96,8 @@ impl Liveness {
         watch.looked = Some(now);
         for part in &mut watch.parts {
             let count = part.progress.0.load(Ordering::Relaxed);
-            let stands_still = count % 2 == 1 && count == part.seen;
+            let has_work = count % 2 == 1 || (part.is_awaited.0)();
+            let stands_still = has_work && count == part.seen;
             part.still = if stands_still { part.still + elapsed } else { Duration::ZERO };
             part.seen = count;
         }
@@ -140,6 +159,22 @@ mod tests {
         busy.rests();
         busy.rests();
         assert_eq!(look(&liveness, 103..=200), Ok(()));
+    }
+
+    #[test]
+    fn a_part_that_is_not_woken_for_its_work_is_named() {
+        let liveness = Liveness::default();
+        let waiting = Arc::new(AtomicU64::new(0));
+        let queue = waiting.clone();
+        let part = liveness.awaited_part("offload-0", move || queue.load(Ordering::Relaxed) > 0);
+        part.works();
+        part.rests();
+        assert_eq!(look(&liveness, 0..=100), Ok(()));
+        waiting.store(1, Ordering::Relaxed);
+        assert_eq!(look(&liveness, 101..=129), Ok(()));
+        assert_eq!(look(&liveness, 130..=130), Err("offload-0 has made no progress for 30 s".to_owned()));
+        part.works();
+        assert_eq!(look(&liveness, 131..=131), Ok(()));
     }
 
     #[test]

@@ -93,6 +93,11 @@ impl Inboxes {
         }
     }
 
+    /// Whether there are flows that this worker has yet to look at.
+    pub(super) fn is_awaited(&self, worker: usize) -> bool {
+        self.inboxes.get(worker).is_some_and(|inbox| !inbox.queue.is_empty())
+    }
+
     /// How many flows each worker has yet to look at. The table is walked for it at most once a second, however many ask, and
     /// not at all if all queues are empty.
     pub(super) fn queued(&self) -> Vec<usize> {

@@ -198,6 +198,11 @@ impl OffloadQueue {
         });
     }
 
+    /// Whether there are flows that this worker has yet to look at.
+    pub fn is_awaited(&self, worker: usize) -> bool {
+        self.inboxes.is_awaited(worker)
+    }
+
     /// What each worker has done and has before it.
     pub fn reports(&self) -> Vec<WorkerReport> {
         let queued = self.inboxes.queued();
