@@ -1,6 +1,6 @@
 # What others rely on: `make demo`, `make test`, `make packages`, `make bench`. Each brings what it needs on a fresh Debian machine.
 
-.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-rdma-core packages test-packages test-arm64 test-systemd bench lab clean
+.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-rdma-core packages image test-packages test-arm64 test-systemd bench lab clean
 
 # `sluiced` and `sluice`, in target/release.
 build:
@@ -54,7 +54,12 @@ test-rdma-core:
 packages:
 	ARCH=$(ARCH) scripts/packages
 
-# What lintian, man and shells say of them, whether they come out the same twice, and their life in new roots of Debian 12 and 13.
+# The container image of this machine's architecture, in target/packages; with ARCH=arm64 that of arm64.
+image: packages
+	ARCH=$(ARCH) scripts/image
+
+# What lintian, man and shells say of the packages, whether they come out the same twice, and their life in new roots of Debian 12 and 13;
+# the container image, and the chart that runs it.
 test-packages:
 	scripts/setup test-packages
 	tests/packages/run
