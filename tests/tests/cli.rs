@@ -192,6 +192,18 @@ fn an_agent_that_is_stopped_is_given_up_in_time() {
 }
 
 #[test]
+fn an_agent_that_is_told_to_exit_has_ended_and_left_no_rule() {
+    let mut daemon = Daemon::start(CONFIG);
+    daemon.sluice(&["add-flow", KEY, "server"]);
+    let exit = daemon.sluice(&["exit", "--cleanup"]);
+    assert_eq!((exit.code, exit.err.as_str()), (Some(0), ""));
+    assert!(!daemon.socket().exists(), "it has ended");
+    assert!(daemon.wait().success());
+    assert!(daemon.log().contains("1 flows removed, and the device has no rule of ours"), "{}", daemon.log());
+    assert_eq!(daemon.sluice(&["exit"]).code, Some(1), "there is no agent any more");
+}
+
+#[test]
 fn ports_and_meters_come_and_go_at_run_time() {
     let daemon = Daemon::start(CONFIG);
     let fails = |args: &[&str], reason: &str| {

@@ -91,6 +91,7 @@ commands! {
         Doctor: doctor::Doctor,
         Wait: wait::Wait,
         Reload: process::Reload,
+        Exit: process::Exit,
         Replay: replay::Replay,
     }
 }
