@@ -15,6 +15,7 @@ pub mod dpcls;
 pub mod fault;
 pub mod frames;
 pub mod generate;
+pub mod http;
 pub mod instant;
 pub mod lab;
 pub mod language;

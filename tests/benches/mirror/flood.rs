@@ -87,7 +87,7 @@ fn send(wire: &Wire, floods: bool) -> Sent {
 }
 
 /// Of Ethernet, 64 bytes.
-fn frame(ethernet_type: [u8; 2], payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(ethernet_type: [u8; 2], payload: &[u8]) -> Vec<u8> {
     let mut frame = [&[0x01, 0x80, 0xc2, 0, 0, 2, 2, 0, 0, 0, 0, 1], &ethernet_type[..], payload].concat();
     frame.resize(64, 0);
     frame

@@ -18,6 +18,7 @@ mod peers;
 mod ring;
 mod rows;
 mod sources;
+mod standing;
 mod throughput;
 
 use std::process::Command;
@@ -34,12 +35,13 @@ const FILE: &str = "mirror-lab.json";
 /// A part, which adds its rows after so many rounds.
 type Part = fn(usize, &mut Rows);
 
-const PARTS: [(&str, Part); 5] = [
+const PARTS: [(&str, Part); 6] = [
     ("payload", throughput::payload),
     ("frames", throughput::frames),
     ("ring", ring::ring),
     ("latency", latency::latency),
     ("flood", flood::flood),
+    ("standing", standing::standing),
 ];
 
 fn main() {

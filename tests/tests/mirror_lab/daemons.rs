@@ -21,6 +21,7 @@ use crate::stories;
 
 stories![
     what_daemons_say_is_written_as_it_was_on_the_wire_and_heard_at_the_tap,
+    lacp_of_two_bonds_is_written_as_it_was_on_the_wire,
     what_is_too_much_for_the_rings_is_counted_and_every_count_is_exact,
     segments_are_written_and_not_what_was_to_be_cut_into_them,
 ];
@@ -105,6 +106,35 @@ fn what_daemons_say_is_written_as_it_was_on_the_wire_and_heard_at_the_tap() {
     assert!(unfilled > 0 && tagged > 0 && stacked > 0 && jumbo > 0);
     let said: BTreeSet<_> = written.iter().map(|(class, _)| class.name()).collect();
     assert_eq!(said.into_iter().collect::<Vec<_>>(), ["arp", "bfd", "bgp", "dhcp", "lldp", "nd", "ospf"]);
+}
+
+fn lacp_of_two_bonds_is_written_as_it_was_on_the_wire() {
+    const ENOUGH: u64 = 10;
+    run("modprobe bonding max_bonds=0");
+    let site = Site::new(&[], false);
+    for space in ["leaf", "spine"] {
+        batch_in(
+            space,
+            &[
+                "link add bond0 type bond mode 802.3ad lacp_rate fast".into(),
+                "link set eth0 down".into(),
+                "link set eth0 master bond0".into(),
+            ],
+        );
+    }
+    let captures = [(1, "leaf"), (2, "spine")]
+        .map(|(number, space)| Capture::start(site.folder.path(), space, &["ether", "src", &mac(number)]));
+    // Neither hears the other, since a bridge keeps LACP to itself, and so both go on asking.
+    let set = |state: &str| ["leaf", "spine"].map(|space| batch_in(space, &[format!("link set bond0 {state}")]));
+    set("up");
+    until("both bonds speak LACP", || site.counted(Class::Lacp) >= ENOUGH);
+    set("down");
+    site.settle();
+    let [leaf, spine] = captures.map(Capture::stop);
+    assert!(!leaf.is_empty() && !spine.is_empty());
+    let Checked { file, written, unfilled: _, _site } = check(site, leaf.into_iter().chain(spine).collect(), None);
+    assert_eq!(complaints(&file), Vec::<String>::new());
+    assert!(written.iter().all(|(class, _)| *class == Class::Lacp));
 }
 
 /// What is known once all counts were found to be the same.

@@ -51,10 +51,11 @@ pub(crate) fn frames_in(file: &Path) -> Vec<Vec<u8>> {
     frames_of(&std::fs::read(file).unwrap()).into_iter().map(|frame| frame.bytes).collect()
 }
 
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 10] = [
     "arp.opcode",
     "icmpv6.type",
     "lldp.tlv.type",
+    "lacp.version",
     "ospf.msg",
     "bfd.version",
     "dhcp.type",
@@ -89,6 +90,7 @@ fn class(line: &str) -> Option<Class> {
     let ports = has("tcp.port").unwrap_or_default();
     let of = [
         (has("lldp.tlv.type").is_some(), Class::Lldp),
+        (has("lacp.version").is_some(), Class::Lacp),
         (has("ospf.msg").is_some(), Class::Ospf),
         (has("bfd.version").is_some(), Class::Bfd),
         (has("dhcp.type").is_some() || has("dhcpv6.msgtype").is_some(), Class::Dhcp),

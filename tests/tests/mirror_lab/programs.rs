@@ -1,8 +1,6 @@
 //! `sluice-mirror send` and `sluice-mirror collect` as processes.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use sluice_control::mirror::Class;
 use sluice_tests::daemon::binary;
+use sluice_tests::http::page;
 
 /// A process, which is killed with this.
 pub(crate) struct Program {
@@ -110,15 +109,6 @@ impl Drop for Program {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-/// A page of a process, if it serves.
-fn page(address: &str, path: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    let mut page = String::new();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
-    stream.read_to_string(&mut page).ok()?;
-    Some(page)
 }
 
 /// Waits until something is so, however slow the machine is.

@@ -10,18 +10,19 @@ use rustix::net::{
 use serde_json::json;
 use sluice_control::mirror::{Class, Plan, Tap};
 use sluice_tests::daemon::binary;
+use sluice_tests::http::samples;
 use sluice_tests::lab::Wire;
 use sluice_tests::lab::iproute::batch;
 use sluice_tests::lab::run;
 use sluice_tests::lab::soft_roce::{DEVICE, at_a_cable};
 use sluice_tests::world::eventually;
 
-use crate::machine::{COLLECTOR, metric, note_panics, resident};
+use crate::machine::{COLLECTOR, note_panics, resident};
 use crate::notes::Notes;
 
 const NETDEV: &str = "source0";
 const AGENT: &str = "/tmp/mirror.sock";
-const METRICS: u16 = 9320;
+const METRICS: &str = "127.0.0.1:9320";
 
 /// Bytes of a frame, and where its number is in it.
 pub(crate) const LENGTH: usize = 64;
@@ -36,12 +37,12 @@ pub(crate) fn be(frames: u64) {
     batch(&[format!("link set {NETDEV} arp off up")]);
     serve_plan();
     let mut sender = sender();
-    eventually("it is connected", || metric(METRICS, "sluice_mirror_send_connected").iter().any(|(_, on)| *on == 1));
+    eventually("it is connected", || samples(METRICS, "sluice_mirror_send_connected").iter().any(|(_, on)| *on == 1));
     notes.note("ready", "");
     let after_a_minute = generate(&wire, frames, &notes, || resident(sender.id()));
     std::fs::write(format!("{}/generated", std::env::var("LAB_OUT").unwrap()), "").unwrap();
     // All that the collector will ever have.
-    let sum = |name: &str| metric(METRICS, name).iter().map(|(_, count)| count).sum::<u64>();
+    let sum = |name: &str| samples(METRICS, name).iter().map(|(_, count)| count).sum::<u64>();
     let is_over = || {
         let (acknowledged, dropped) =
             (sum("sluice_mirror_send_acknowledged_frames_total"), sum("sluice_mirror_send_dropped_frames_total"));
@@ -49,7 +50,7 @@ pub(crate) fn be(frames: u64) {
     };
     eventually("all are acknowledged or dropped", is_over);
     let growth = resident(sender.id()) as f64 - after_a_minute as f64;
-    let causes: Vec<_> = metric(METRICS, "sluice_mirror_send_dropped_frames_total")
+    let causes: Vec<_> = samples(METRICS, "sluice_mirror_send_dropped_frames_total")
         .into_iter()
         .filter(|(_, count)| *count > 0)
         .collect();
