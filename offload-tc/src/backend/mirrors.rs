@@ -4,7 +4,8 @@
 //! A mirror has a rule for each of its matches. Only one rule of a tc priority takes a packet, so each mirror of a hook has its own priority
 //! for each protocol: the rules of a mirror that share a protocol share the priority, and a packet is copied once.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::OffloadPolicy;
 use parking_lot::Mutex;
@@ -28,6 +29,7 @@ use crate::translate;
 use crate::wire::action::{Control, Cookie, Operation};
 use crate::wire::filter::{Filter, FilterId, Hook};
 use crate::wire::flower::{Flower, flag};
+use crate::wire::rule_view::RuleView;
 
 type Result<T, E = Refusal> = std::result::Result<T, E>;
 
@@ -39,6 +41,17 @@ pub(super) struct Mirrors {
     agent: AgentId,
     policy: OffloadPolicy,
     kernel: Mutex<Kernel>,
+    /// How often a rule was put in place.
+    changes: AtomicU64,
+    shown: Mutex<HashMap<FilterId, Shown>>,
+}
+
+/// What a listing has shown of a rule. It is used once: whoever asks again before the next listing has the kernel asked.
+struct Shown {
+    counted: Counted,
+    placement: Placement,
+    /// [`Mirrors::changes`] when the listing began: what it shows of a rule that was put in place later may be of the rule before.
+    began: u64,
 }
 
 struct Kernel {
@@ -60,6 +73,8 @@ struct Known {
     rule: Option<FilterId>,
     /// What its earlier rules counted.
     carried: Counted,
+    /// [`Mirrors::changes`] after the rule was put in place.
+    changed: u64,
 }
 
 /// One match of a mirror, and where copies go.
@@ -83,7 +98,7 @@ enum Found {
 impl Mirrors {
     pub(super) fn open(agent: AgentId, policy: OffloadPolicy) -> Result<Self, SocketError> {
         let kernel = Kernel { installer: Installer::open(policy)?, parts: BTreeMap::new(), is_settled: false };
-        Ok(Self { agent, policy, kernel: Mutex::new(kernel) })
+        Ok(Self { agent, policy, kernel: Mutex::new(kernel), changes: AtomicU64::new(0), shown: Mutex::default() })
     }
 
     /// The netlink port id of the socket for mirrors' rules.
@@ -120,7 +135,7 @@ impl Mirrors {
         let name = (mirror.to_owned(), part.place);
         let before = kernel.parts.get(&name).cloned();
         let carried = Counted::default();
-        let new = || Known { part: part.clone(), number: kernel.number(&name), rule: None, carried };
+        let new = || Known { part: part.clone(), number: kernel.number(&name), rule: None, carried, changed: 0 };
         let mut known = before.clone().unwrap_or_else(new);
         known.part = part;
         if known.part.copies.iter().chain([&known.part.port]).any(|port| ports.is_absent(*port)) {
@@ -150,15 +165,35 @@ impl Mirrors {
         parts.iter().try_for_each(|(name, _)| kernel.remove_part(name))
     }
 
-    /// What a mirror copied.
+    /// A listing of rules begins. Returns what [`show`](Self::show) is to be given of it.
+    pub(super) fn begin_listing(&self) -> u64 {
+        self.shown.lock().clear();
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// A listing shows a rule. Those of mirrors, of which there may be a hundred at a port, are so read with the flows.
+    pub(super) fn show(&self, rule: &RuleView<'_>, began: u64) {
+        if self.is_ours(rule.cookies[0]) {
+            let (counted, placement) = (Counted::listed(rule), placement::of_flags(rule.flags));
+            self.shown.lock().insert(rule.id, Shown { counted, placement, began });
+        }
+    }
+
+    /// What a mirror copied, as of the last listing or of now.
     pub(super) fn counters(&self, name: &str) -> Option<MirrorCounters> {
         let mut kernel = self.kernel.lock();
         let mut sum: Option<MirrorCounters> = None;
-        for (_, Known { rule, carried, .. }) in kernel.parts_of(name) {
+        for (_, Known { rule, carried, changed, .. }) in kernel.parts_of(name) {
             let Some(id) = rule else { continue };
-            let Some(report) = kernel.report(id).ok().flatten() else { continue };
-            let all = carried.plus(Counted::reported(&report, &id)).total();
-            let placement = placement::of_flags(report.flags);
+            let shown = self.shown.lock().remove(&id).filter(|shown| shown.began >= changed);
+            let asked = || {
+                let report = kernel.report(id).ok().flatten()?;
+                Some((Counted::reported(&report, &id), placement::of_flags(report.flags)))
+            };
+            let Some((counted, placement)) = shown.map(|shown| (shown.counted, shown.placement)).or_else(asked) else {
+                continue;
+            };
+            let all = carried.plus(counted).total();
             let before = sum.unwrap_or(MirrorCounters { packets: 0, bytes: 0, placement });
             sum = Some(MirrorCounters {
                 packets: before.packets + all.packets,
@@ -263,6 +298,7 @@ impl Mirrors {
             (free, _) => kernel.add(&name.0, wanted, free).map_err(refine)?,
         };
         known.rule = Some(id);
+        known.changed = self.changes.fetch_add(1, Ordering::AcqRel) + 1;
         for old in before.into_iter().flatten().filter(|old| *old != id) {
             let by_old = kernel.delete(old)?.unwrap_or_default();
             known.carried = known.carried.plus(by_old);

@@ -41,6 +41,13 @@ pub(super) const fn max_lag(policy: OffloadPolicy) -> Duration {
     }
 }
 
+/// A listing of the rules of all hooks, as those know it who are told what it shows.
+#[derive(Clone, Copy)]
+struct Pass {
+    dump: u64,
+    of_mirrors: u64,
+}
+
 /// Reads the counters of all rules.
 pub(super) struct Reader {
     core: Arc<Core>,
@@ -67,19 +74,20 @@ impl Reader {
     fn pass(&mut self, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<Vec<Entry>, Refusal> {
         let core = Arc::clone(&self.core);
         let dump = core.ledger.dumps.begin();
+        let pass = Pass { dump: dump.number(), of_mirrors: core.mirrors.begin_listing() };
         for hook in core.ports.load().hooks() {
-            self.read_hook(hook, dump.number(), visit)?;
+            self.read_hook(hook, pass, visit)?;
         }
         Ok(core.ledger.unseen(dump.number()))
     }
 
-    fn read_hook(&mut self, hook: Hook, dump: u64, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
+    fn read_hook(&mut self, hook: Hook, pass: Pass, visit: &mut dyn FnMut(&[Reading], Sampled)) -> Result<(), Refusal> {
         let Self { core, lister, batch, .. } = self;
         for _ in 0..TRIES {
             let earliest = core.clock.now().before(max_lag(core.policy));
             batch.clear();
             let listed = lister.list(hook, None, Detail::Terse, &mut |view| {
-                batch.extend(reading(core, view, dump)?);
+                batch.extend(reading(core, view, pass)?);
                 if batch.len() >= READINGS {
                     hand_over(core, batch, earliest, visit);
                 }
@@ -161,19 +169,20 @@ impl CounterReader for Reader {
 
 /// The reading of a flow's rule; `None` if it is not ours, is the end of a chain, is being changed, or is a guard, which the kernel shows before
 /// the rule that it guards.
-fn reading(core: &Core, view: &FilterView<'_>, dump: u64) -> Result<Option<Reading>, SocketError> {
+fn reading(core: &Core, view: &FilterView<'_>, pass: Pass) -> Result<Option<Reading>, SocketError> {
     let rule = RuleView::new(view)?;
     if !Label::read(rule.cookies).is_some_and(|label| core.ledger.may_own(label.agent)) {
         if owner_of_end(rule.cookies[0]) == Some(core.agent) {
             core.ledger.chains.note_taken(&rule.id, Counted::listed(&rule).total().packets);
         }
+        core.mirrors.show(&rule, pass.of_mirrors);
         return Ok(None);
     }
     let reading = |seen: Seen| {
         let Seen { flow, installed_as, counted } = seen;
         Reading { flow, installed_as, counters: counted.total() }
     };
-    Ok(core.ledger.observe(&rule.id, dump, Counted::listed(&rule)).map(reading))
+    Ok(core.ledger.observe(&rule.id, pass.dump, Counted::listed(&rule)).map(reading))
 }
 
 fn hand_over(core: &Core, batch: &mut Vec<Reading>, earliest: Timestamp, visit: &mut dyn FnMut(&[Reading], Sampled)) {

@@ -83,7 +83,7 @@ fn measure(wires: &[Wire; 2], mirrors: bool) -> Found {
     let agent = Daemon::start_in(&new_folder(), &format!("{CONFIG}{mirror}"), true);
     let mut client = Client::connect(&agent.socket()).expect("it listens");
     client.call_text("dpctl/add-flow", &["in_port(1),eth_type(0x88b5)", "2"]).expect("it is installed");
-    std::thread::scope(|scope| {
+    let found = std::thread::scope(|scope| {
         scope.spawn(|| {
             let arp = frame([0x08, 0x06], &[0, 1, 8, 0, 6, 4, 0, 1]);
             while !is_over.load(Ordering::Relaxed) {
@@ -97,7 +97,9 @@ fn measure(wires: &[Wire; 2], mirrors: bool) -> Found {
         let packet = packets.join().expect("packets come through");
         is_over.store(true, Ordering::Relaxed);
         Found { installation, packet }
-    })
+    });
+    assert_eq!(agent.sluice(&["exit", "--cleanup"]).code, Some(0));
+    found
 }
 
 /// The time of each installation, of flows that come one by one; each is deleted before the next.

@@ -16,6 +16,7 @@ stories![
     a_mirror_goes_on_in_the_next_run_and_one_that_nobody_sets_again_is_taken_out,
     a_mirror_that_somebody_takes_out_is_put_back,
     a_mirror_that_is_changed_counts_on_and_one_that_is_removed_leaves_nothing,
+    a_mirror_is_read_with_the_flows_and_a_listing_from_before_a_change_is_not_used,
     a_mirror_goes_with_its_port_and_comes_back_with_it,
     a_mirror_that_cannot_be_is_refused_with_the_reason,
 ];
@@ -168,6 +169,26 @@ fn a_mirror_that_is_changed_counts_on_and_one_that_is_removed_leaves_nothing(net
     assert_eq!(filters(network), Vec::<String>::new());
     assert!(device.mirrors().mirror_counters("tap").is_none());
     assert_eq!(device.mirrors().remove_mirror("tap").unwrap_err().to_string(), "device: there is no mirror tap");
+}
+
+fn a_mirror_is_read_with_the_flows_and_a_listing_from_before_a_change_is_not_used(network: &Network) {
+    let copies = network.tap();
+    let mut device = device();
+    device.mirrors().set_mirror(&mirror("tap", "in_port(1)", &[3])).unwrap();
+    let send = || {
+        network.send(0, 2);
+        assert_eq!(copies.frames(2).len(), 2);
+    };
+    send();
+    assert_eq!(copied(&device, "tap"), 2, "asked for, since nothing was listed");
+    device.counted();
+    send();
+    assert_eq!(copied(&device, "tap"), 2, "as of the listing");
+    assert_eq!(copied(&device, "tap"), 4, "a listing is used once");
+    device.counted();
+    // What the rule before has counted is carried over, and is in the listing, too.
+    device.mirrors().set_mirror(&mirror("tap", "in_port(1)", &[3, 2])).unwrap();
+    assert_eq!(copied(&device, "tap"), 4);
 }
 
 fn a_mirror_goes_with_its_port_and_comes_back_with_it(network: &Network) {
