@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use sluice_control::mirror::{CLASSES, Class};
 use tokio::sync::mpsc;
+use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep_until};
 
 use super::metrics::CollectorMetrics;
@@ -18,8 +19,8 @@ use crate::connection::{Connection, Local};
 use crate::verbs::{Buffer, CallError, Completion, Failure, Operation, Outcome, Payload, ReceiveRequest, SendRequest};
 use crate::wire::{self, ClassGrant, GRANT, Grant, Header, Hello, Kind, WireError};
 
-/// Grants that the device has at a time.
-pub(super) const GRANTS: u32 = 4;
+/// Grants that the device has at a time: what is to be granted meanwhile goes with the next one.
+pub(super) const GRANTS: u32 = 1;
 
 /// How long a sender may say nothing while it is owed nothing.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -111,6 +112,8 @@ impl Session {
     /// Serves the sender until the connection ends.
     pub(super) async fn serve(&mut self) -> End {
         loop {
+            // The device may always have more to tell of, and others of this thread are to have their turn.
+            consume_budget().await;
             let outcome = self.step().await.and_then(|()| self.answer());
             if let Err(end) = outcome {
                 return end;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use sluice_flow::time::MonotonicClock;
 use sluice_host::logging::{LogConfig, Logging};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 
 use self::config::Shared;
 
@@ -123,12 +123,13 @@ pub fn run() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Makes the runtime of both ends.
+/// Makes the runtime of both ends: of one thread, since what waits for a device and what it then does would otherwise be two, of which each
+/// wakes the other. What blocks has threads of its own.
 ///
 /// # Errors
 /// Fails if the system has no more threads or files for it.
 pub fn runtime() -> io::Result<Runtime> {
-    Runtime::new()
+    Builder::new_current_thread().enable_all().build()
 }
 
 /// Starts the log, which is written to its end before this returns, and plays a program on a runtime.

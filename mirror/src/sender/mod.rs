@@ -16,6 +16,7 @@ use std::future::{Future, pending};
 use std::time::Duration;
 
 use sluice_control::mirror::Class;
+use tokio::task::coop::consume_budget;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
@@ -61,7 +62,12 @@ pub struct Sender {
     turn: usize,
     /// Revisions of the ports that the collector was told of last.
     told: Vec<u64>,
+    /// Steps since metrics have followed.
+    unpublished: u32,
 }
+
+/// After how many steps metrics follow what has happened; they also do with each heartbeat. All rings are asked for their drops then.
+const PUBLISHED: u32 = 64;
 
 /// Classes in the order in which batches of them are posted: those first whose protocols count on milliseconds.
 const ORDER: [Class; CLASSES] =
@@ -80,7 +86,7 @@ impl Sender {
     /// Makes a sender of what its sources give. It sends nothing before it [runs](Sender::run).
     #[must_use]
     pub fn new(local: Local, config: SenderConfig, sources: Vec<Box<dyn Source>>, metrics: SenderMetrics) -> Self {
-        Self { local, config, sources, queues: Default::default(), metrics, turn: 0, told: Vec::new() }
+        Self { local, config, sources, queues: Default::default(), metrics, turn: 0, told: Vec::new(), unpublished: 0 }
     }
 
     /// Sends until `stop` ends or a source fails. Frames that are not acknowledged then are counted as dropped.
@@ -106,6 +112,7 @@ impl Sender {
                 _ = heartbeat.tick() => Step::Heartbeat,
                 batch = next_batch(&mut self.sources, &mut self.turn) => Step::Batch(batch),
             };
+            let is_heartbeat = matches!(step, Step::Heartbeat);
             let outcome = match step {
                 Step::Stop => break Ok(()),
                 Step::Batch(Ok((source, batch))) => {
@@ -131,7 +138,12 @@ impl Sender {
                 connector.again();
             }
             self.tell_sources();
-            self.publish();
+            // The device may always have more to tell of, and others of this thread are to have their turn.
+            consume_budget().await;
+            self.unpublished += 1;
+            if is_heartbeat || self.unpublished >= PUBLISHED {
+                self.publish();
+            }
         };
         if let Some(session) = session.take() {
             session.end(&mut self.queues);
@@ -243,7 +255,8 @@ impl Sender {
         }
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
+        self.unpublished = 0;
         for class in Class::ALL {
             let queue = &self.queues[class.index()];
             self.metrics.state(class, queue.frames(), queue.under_way(), queue.credit());

@@ -19,8 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of a hello at most, header included: collectors have room for as many.
 pub(crate) const CONTROL: usize = 32 << 10;
 
-/// Messages of a class that the device has at a time. More would only stand in the way of other classes.
-const IN_FLIGHT: u32 = 2;
+/// Messages of a class that the device has at a time: one beside which another is prepared, or as many as are short. More would only stand in
+/// the way of other classes.
+const IN_FLIGHT: InFlight = InFlight { messages: 2, bytes: 64 << 10 };
 
 /// Of a request's tag: the lowest bit, above the sequence number, of the class.
 const CLASS_SHIFT: u32 = 56;
@@ -45,12 +46,19 @@ pub(super) struct Session {
     answered: u64,
     asked: Instant,
     is_probing: bool,
-    in_flight: [u32; CLASSES],
+    in_flight: [InFlight; CLASSES],
     returned: Vec<(Class, u64, Buffer)>,
     granted: Option<Grant>,
     longest: Option<u64>,
     completions: Vec<Completion>,
     grants: u32,
+}
+
+/// Messages of a class that the device has, and the bytes of their batches.
+#[derive(Debug, Clone, Copy, Default)]
+struct InFlight {
+    messages: u32,
+    bytes: usize,
 }
 
 /// Why a connection ends.
@@ -94,7 +102,7 @@ impl Session {
             answered: 0,
             asked: Instant::now(),
             is_probing: false,
-            in_flight: [0; CLASSES],
+            in_flight: Default::default(),
             returned: Vec::new(),
             granted: None,
             longest: None,
@@ -164,7 +172,9 @@ impl Session {
             return;
         };
         self.headers.push(header);
-        self.in_flight[class.index()] -= 1;
+        let in_flight = &mut self.in_flight[class.index()];
+        in_flight.messages -= 1;
+        in_flight.bytes -= payload.len();
         self.returned.push((class, sent.tag & ((1 << CLASS_SHIFT) - 1), payload));
     }
 
@@ -195,7 +205,9 @@ impl Session {
 
     /// Whether the device can take another batch of a class.
     pub(super) fn has_room(&self, class: Class) -> bool {
-        self.in_flight[class.index()] < IN_FLIGHT && !self.headers.is_empty()
+        let in_flight = self.in_flight[class.index()];
+        let is_short = in_flight.messages < IN_FLIGHT.messages || in_flight.bytes < IN_FLIGHT.bytes;
+        is_short && !self.headers.is_empty()
     }
 
     /// Adds a batch to what is to be posted.
@@ -204,7 +216,9 @@ impl Session {
         let Facts { sequence, frames, captured, layout, length } = facts;
         let kind = Kind::Batch { class, layout, frames, sequence, captured, drops };
         Header { sender: self.sender, length: u32::try_from(length).unwrap_or(u32::MAX), kind }.write(&mut header);
-        self.in_flight[class.index()] += 1;
+        let in_flight = &mut self.in_flight[class.index()];
+        in_flight.messages += 1;
+        in_flight.bytes += payload.len();
         self.chain.push(SendRequest {
             tag: u64::from(class.code()) << CLASS_SHIFT | sequence,
             operation: Operation::Send,
@@ -233,7 +247,7 @@ impl Session {
     /// Nothing is written by it, for it has no bytes.
     pub(super) fn probe(&mut self) -> Result<(), SessionError> {
         let is_known = self.connection.agreed.terms.features & PROBE != 0;
-        let is_idle = self.control.is_some() && self.in_flight.iter().all(|batches| *batches == 0);
+        let is_idle = self.control.is_some() && self.in_flight.iter().all(|in_flight| in_flight.messages == 0);
         if !is_known || !is_idle || self.is_probing {
             return Ok(());
         }

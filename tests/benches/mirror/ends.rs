@@ -196,7 +196,8 @@ fn send(options: &Value) {
             }
         };
         sender.run(dialer, stop).await.expect("it goes on");
-        let spent = processor_time() - spent_before.await.expect("it was connected");
+        let spent_before = spent_before.await.expect("it was connected");
+        let spent = processor_time() - spent_before;
         let dropped = |label: &str| total(&registry, "sluice_mirror_send_dropped_frames_total", label);
         let by_class: BTreeMap<_, _> =
             Class::ALL.map(|class| (class.name(), dropped(&format!("class=\"{class}\"")))).into_iter().collect();

@@ -62,7 +62,7 @@ impl io::Write for Times {
     fn write(&mut self, blocks: &[u8]) -> io::Result<usize> {
         /// Type of a block with a frame, and where the frame is in it.
         const PACKET: (u32, usize) = (6, 28);
-        let word = |at: usize| Some(u32::from_be_bytes(*blocks.get(at..)?.first_chunk()?));
+        let word = |at: usize| Some(u32::from_le_bytes(*blocks.get(at..)?.first_chunk()?));
         let (mut at, written) = (0, now());
         let mut times = self.0.lock().expect("no panic");
         while let (Some(kind), Some(length)) = (word(at), word(at + 4)) {

@@ -13,25 +13,24 @@ use crate::agent::Agent;
 use crate::captures::{files, frames, tshark};
 use crate::rig::{CONFIG, Rig, folder, frame, number, play, speak, until};
 
-/// Names how many frames there are in the first story, of four classes together.
-const FRAMES: &str = "SLUICE_MIRROR_FRAMES";
+/// Frames of the first story, of each of four classes.
+const EACH: u64 = 250_000;
 
 /// What a device says of messages that a queue pair was killed under.
 const KILLED: [&str; 1] = ["did not answer"];
 
 #[test]
-fn of_100_000_frames_each_is_written_once_or_counted_while_the_collector_is_killed_5_times() {
-    let name = "restarts::of_100_000_frames_each_is_written_once_or_counted_while_the_collector_is_killed_5_times";
+fn of_a_million_frames_each_is_written_once_or_counted_while_the_collector_is_killed_5_times() {
+    let name = "restarts::of_a_million_frames_each_is_written_once_or_counted_while_the_collector_is_killed_5_times";
     with_options("bluefield-3", &[], &KILLED, name, |_| {
         play(async {
             const CLASSES: [Class; 4] = [Class::Arp, Class::Lldp, Class::Bfd, Class::Bgp];
-            let each: u64 = std::env::var(FRAMES).map_or(26_000, |all| all.parse::<u64>().expect("a number") / 4);
             let rig = Rig::new();
             let mut agent = Agent::new(&rig.socket());
             let sender = rig.send(Batching { size: 16 << 10, age: Duration::from_millis(1), batches: 8 });
             agent = speak(agent, Agent::greet).await;
             let talk = tokio::spawn(speak(agent, move |agent| {
-                for number in 0..each {
+                for number in 0..EACH {
                     CLASSES.iter().for_each(|class| agent.copy(&frame(*class, number, 64)));
                 }
             }));
@@ -40,7 +39,7 @@ fn of_100_000_frames_each_is_written_once_or_counted_while_the_collector_is_kill
                 // Frames come in through each of them, and it dies in the midst of them.
                 let sum = || CLASSES.iter().map(|class| rig.sent("acknowledged_frames_total", *class)).sum::<u64>();
                 let before = sum();
-                until(sum, |now| *now >= before + each / 9).await;
+                until(sum, |now| *now >= before + EACH / 9).await;
                 collector.kill().await;
                 if kill % 2 == 0 {
                     sleep(Duration::from_millis(30)).await;
@@ -50,7 +49,7 @@ fn of_100_000_frames_each_is_written_once_or_counted_while_the_collector_is_kill
             let agent = talk.await.unwrap();
             for class in CLASSES {
                 let over = || rig.sent("acknowledged_frames_total", class) + rig.sent("dropped_frames_total", class);
-                until(over, |over| *over >= each).await;
+                until(over, |over| *over >= EACH).await;
             }
             collector.stop().await;
             sender.stop().await;
@@ -66,7 +65,7 @@ fn of_100_000_frames_each_is_written_once_or_counted_while_the_collector_is_kill
                 let numbers = &written[&class.code()];
                 assert!(numbers.is_sorted_by(|one, next| one < next), "{class}: each once, and in their order");
                 let drops = rig.sent("dropped_frames_total", class);
-                assert_eq!(numbers.len() as u64 + drops, each, "{class}: {drops} dropped");
+                assert_eq!(numbers.len() as u64 + drops, EACH, "{class}: {drops} dropped");
                 assert!(numbers.len() > 3_000, "{class}: {}", numbers.len());
             }
             let files = files(folder(&rig));

@@ -105,11 +105,11 @@ impl Written {
         let bytes = std::fs::read(file).unwrap();
         let mut rest = &bytes[..];
         while let Some(&[a, b, c, d, e, f, g, h]) = rest.first_chunk() {
-            let (kind, length) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]) as usize);
+            let (kind, length) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]) as usize);
             // One that was cut off with its collector.
             let Some(block) = rest.get(..length) else { break };
             if kind == PACKET.0 {
-                let length = u32::from_be_bytes(*block[PACKET.1..].first_chunk().unwrap());
+                let length = u32::from_le_bytes(*block[PACKET.1..].first_chunk().unwrap());
                 assert_eq!(length as usize, LENGTH);
                 self.see(u64::from_be_bytes(*block[PACKET.2 + NUMBER..].first_chunk().unwrap()));
             }
