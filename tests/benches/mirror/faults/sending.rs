@@ -92,7 +92,7 @@ fn generate(wire: &Wire, frames: u64, notes: &Notes, measure: impl Fn() -> u64) 
 fn sender() -> Child {
     let mut command = Command::new(binary("sluice-mirror"));
     command.args(["send", "--device", DEVICE, "--agent", AGENT, "--collector", COLLECTOR]);
-    command.args(["--metrics", &format!("127.0.0.1:{METRICS}")]).stdin(Stdio::null()).spawn().unwrap()
+    command.args(["--metrics", METRICS]).stdin(Stdio::null()).spawn().unwrap()
 }
 
 /// Tells a sender to read one device, as the agent would.
