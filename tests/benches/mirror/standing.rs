@@ -1,7 +1,7 @@
 //! What a collector that stands still costs those who are not to notice it: installations, and packets that are forwarded.
 
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -78,24 +78,23 @@ pub(crate) fn standing(rounds: usize, rows: &mut Rows) {
 
 /// A run with ARP on the wire, which is mirrored or not.
 fn measure(wires: &[Wire; 2], mirrors: bool) -> Found {
-    let is_over = AtomicBool::new(false);
     let mirror = if mirrors { format!("[mirror]\ncollector = \"{ADDRESS}:4790\"\n") } else { String::new() };
     let agent = Daemon::start_in(&new_folder(), &format!("{CONFIG}{mirror}"), true);
     let mut client = Client::connect(&agent.socket()).expect("it listens");
     client.call_text("dpctl/add-flow", &["in_port(1),eth_type(0x88b5)", "2"]).expect("it is installed");
     let found = std::thread::scope(|scope| {
-        scope.spawn(|| {
+        // Its end, by a panic too, ends the thread.
+        let (_goes_on, is_over) = mpsc::channel::<()>();
+        scope.spawn(move || {
             let arp = frame([0x08, 0x06], &[0, 1, 8, 0, 6, 4, 0, 1]);
-            while !is_over.load(Ordering::Relaxed) {
+            while is_over.recv_timeout(PAUSE_OF_ARP) == Err(RecvTimeoutError::Timeout) {
                 wires[0].send(&arp);
-                std::thread::sleep(PAUSE_OF_ARP);
             }
         });
         let _ends = mirrors.then(|| Ends::start(&agent));
         let packets = scope.spawn(|| forward(wires));
         let installation = install(&mut client);
         let packet = packets.join().expect("packets come through");
-        is_over.store(true, Ordering::Relaxed);
         Found { installation, packet }
     });
     assert_eq!(agent.sluice(&["exit", "--cleanup"]).code, Some(0));
