@@ -89,7 +89,7 @@ pub use flow::{Expiry, Flow};
 pub use id::{FlowId, Generation};
 pub use key::{Key, MaskedKey, Match};
 pub use name::NameError;
-pub use origin::Origin;
+pub use origin::{ControllerName, Origin};
 pub use port::{Port, PortKind, PortName, PortNumber};
 pub use priority::Priority;
 pub use refusal::Refusal;

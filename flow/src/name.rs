@@ -24,6 +24,14 @@ pub enum NameError {
         /// The name.
         name: String,
     },
+    /// It means something else already.
+    #[error("{what} cannot be {name:?}, which means something else already")]
+    Taken {
+        /// Whose name.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
     /// It would be taken for a number.
     #[error("the name {name:?} would be taken for a {what}'s number")]
     Number {

@@ -156,8 +156,9 @@ fn left_out(agent: &AgentView, view: &FlowView) -> Option<String> {
 
 /// What there is to say of a flow for which OVS has no word: who wants it, why it is not in the device, and who copies its packets.
 fn other(agent: &AgentView, view: &FlowView, mirrors: &MirrorsByPort) -> Option<String> {
-    let source = match view.flow.origin {
+    let origin = match view.flow.origin {
         Origin::Command => None,
+        Origin::Controller(name) => Some(text::bracketed("owner", &name)),
         source => Some(text::bracketed("source", source.name())),
     };
     let state = match (view.state, &view.refusal) {
@@ -167,7 +168,7 @@ fn other(agent: &AgentView, view: &FlowView, mirrors: &MirrorsByPort) -> Option<
     };
     let mirrors: Vec<_> = mirrors.of(&view.flow).collect();
     let mirrors = (!mirrors.is_empty()).then(|| text::bracketed("mirrors", &mirrors.join(" ")));
-    let parts: Vec<_> = [source, state, mirrors].into_iter().flatten().collect();
+    let parts: Vec<_> = [origin, state, mirrors].into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join(","))
 }
 

@@ -50,6 +50,8 @@ impl<'a> ObjectWriter<'a> {
             push_name(out, "mirrors");
             push_strings(out, mirrors);
         }
+        push_name(out, "owner");
+        push_string(out, &flow.origin.to_string());
         push_number(out, "packets", packets);
         push_name(out, "permanent");
         out.extend_from_slice(if flow.expiry.permanent { b"true" } else { b"false" });
@@ -76,7 +78,7 @@ impl<'a> ObjectWriter<'a> {
         }
         push_name(out, "source");
         match flow.origin {
-            Origin::Command => out.extend_from_slice(b"null"),
+            Origin::Command | Origin::Controller(_) => out.extend_from_slice(b"null"),
             source => push_string(out, source.name()),
         }
         push_name(out, "state");

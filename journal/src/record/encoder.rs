@@ -6,10 +6,12 @@ use std::sync::Arc;
 use sluice_flow::field::FIELDS;
 use sluice_flow::key::Mask;
 use sluice_flow::port::GonePort;
-use sluice_flow::{Field, Flow, Key, MaskedKey, Match, Ufid};
+use sluice_flow::{Field, Flow, Key, MaskedKey, Match, Origin, Ufid};
 
 use super::error::NotWritable;
-use super::format::{KIND_END, KIND_INDEX, KIND_SHAPE, KIND_UNWANTED, KIND_WANTED, NO_TIMEOUT, PERMANENT, WITHHELD};
+use super::format::{
+    KIND_END, KIND_INDEX, KIND_SHAPE, KIND_UNWANTED, KIND_WANTED, NO_TIMEOUT, OF_CONTROLLER, PERMANENT, WITHHELD,
+};
 use super::index::OpenIndex;
 use super::texts::ActionTexts;
 use super::wall_time::WallTime;
@@ -95,7 +97,9 @@ impl Encoder {
             body.extend_from_slice(&accepted.0.to_le_bytes());
             body.push(flow.priority.get());
             let withheld = if gone_ports.is_empty() { 0 } else { WITHHELD };
-            body.push((u8::from(flow.expiry.permanent) * PERMANENT) | withheld);
+            let controller = if let Origin::Controller(name) = flow.origin { Some(name) } else { None };
+            let owned = if controller.is_some() { OF_CONTROLLER } else { 0 };
+            body.push((u8::from(flow.expiry.permanent) * PERMANENT) | withheld | owned);
             for timeout in [flow.expiry.idle, flow.expiry.hard] {
                 let nanos = timeout.map(|span| u64::try_from(span.as_nanos()).unwrap_or(NO_TIMEOUT - 1));
                 body.extend_from_slice(&nanos.unwrap_or(NO_TIMEOUT).to_le_bytes());
@@ -103,6 +107,10 @@ impl Encoder {
             body.extend_from_slice(&shape.number.to_le_bytes());
             if !gone_ports.is_empty() {
                 write_ports(body, gone_ports);
+            }
+            if let Some(name) = controller {
+                body.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+                body.extend_from_slice(name.as_bytes());
             }
             for (field, _, bytes) in &shape.fields {
                 write_value(body, &key, *field, *bytes);

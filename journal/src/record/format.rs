@@ -10,3 +10,5 @@ pub(super) const NO_TIMEOUT: u64 = u64::MAX;
 pub(super) const PERMANENT: u8 = 1;
 /// The flow waits for ports that are gone, which are listed.
 pub(super) const WITHHELD: u8 = 2;
+/// A controller wants the flow, whose name follows.
+pub(super) const OF_CONTROLLER: u8 = 4;

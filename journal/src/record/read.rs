@@ -7,11 +7,13 @@ use sluice_flow::field::FIELDS;
 use sluice_flow::key::Mask;
 use sluice_flow::port::GonePort;
 use sluice_flow::ufid::Seed;
-use sluice_flow::{Expiry, Field, Flow, Key, MaskedKey, PortNumber, Priority, Ufid};
+use sluice_flow::{Expiry, Field, Flow, Key, MaskedKey, Origin, PortNumber, Priority, Ufid};
 
 use super::error::RecordError;
 use super::fields::Fields;
-use super::format::{KIND_END, KIND_INDEX, KIND_SHAPE, KIND_UNWANTED, KIND_WANTED, NO_TIMEOUT, PERMANENT, WITHHELD};
+use super::format::{
+    KIND_END, KIND_INDEX, KIND_SHAPE, KIND_UNWANTED, KIND_WANTED, NO_TIMEOUT, OF_CONTROLLER, PERMANENT, WITHHELD,
+};
 use super::index::{Index, OpenIndex};
 use super::texts::ActionTexts;
 use super::wall_time::WallTime;
@@ -53,6 +55,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) gone_ports: Vec<GonePort>,
     priority: Priority,
     expiry: Expiry,
+    origin: Origin,
     values_and_actions: &'a [u8],
 }
 
@@ -112,7 +115,7 @@ impl<'a> Wanted<'a> {
         let accepted = WallTime(from.u64()?);
         let priority = Priority::new(from.u8()?).ok_or(RecordError::Wrong("priority"))?;
         let flags = from.u8()?;
-        if flags & !(PERMANENT | WITHHELD) != 0 {
+        if flags & !(PERMANENT | WITHHELD | OF_CONTROLLER) != 0 {
             return Err(RecordError::Wrong("expiry"));
         }
         let permanent = flags & PERMANENT != 0;
@@ -120,7 +123,8 @@ impl<'a> Wanted<'a> {
         let expiry = Expiry { idle: timeout()?, hard: timeout()?, permanent };
         let shape = from.u32()?;
         let gone_ports = if flags & WITHHELD == 0 { Vec::new() } else { read_ports(&mut from)? };
-        Ok(Self { ufid, accepted, priority, expiry, shape, gone_ports, values_and_actions: from.0 })
+        let origin = if flags & OF_CONTROLLER == 0 { Origin::Command } else { read_controller(&mut from)? };
+        Ok(Self { ufid, accepted, priority, expiry, origin, shape, gone_ports, values_and_actions: from.0 })
     }
 
     /// The flow, of a shape that was written before it.
@@ -136,8 +140,15 @@ impl<'a> Wanted<'a> {
         }
         let actions = texts.read(from.0)?;
         let matching = MaskedKey::under(shape.mask.clone(), &key);
-        Ok(Flow::new(Some(self.ufid), matching, actions, self.priority, self.expiry, seed))
+        let flow = Flow::new(Some(self.ufid), matching, actions, self.priority, self.expiry, seed);
+        Ok(if self.origin == Origin::Command { flow } else { flow.with_origin(self.origin) })
     }
+}
+
+fn read_controller(from: &mut Fields<'_>) -> Result<Origin, RecordError> {
+    let length = from.u8()?.into();
+    let name = std::str::from_utf8(from.take(length)?).ok().and_then(|name| name.parse().ok());
+    name.map(Origin::Controller).ok_or(RecordError::Wrong("name of a controller"))
 }
 
 fn read_ports(from: &mut Fields<'_>) -> Result<Vec<GonePort>, RecordError> {

@@ -1,0 +1,25 @@
+//! Makes Rust of the `.proto` files, without protoc.
+
+use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+
+use prost::Message;
+use tonic_prost_build::FileDescriptorSet;
+
+const FILES: [&str; 5] = [
+    "google/rpc/error_details.proto",
+    "sluice/v1/agent.proto",
+    "sluice/v1/flow.proto",
+    "sluice/v1/flows.proto",
+    "sluice/v1/objects.proto",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    let descriptors: FileDescriptorSet = protox::compile(FILES, ["proto"])?;
+    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().build_transport(false).compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! `sluice.v1`: the agent's interface for programs, as messages, clients and servers of gRPC. `proto/` describes it.
+
+mod error;
+mod field;
+
+pub use self::error::{DOMAIN, Details};
+pub use self::generated::google::rpc;
+pub use self::generated::sluice::v1;
+
+/// Laid out as the packages are, for they name each other so. The comments are in the `.proto` files.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
+mod generated {
+    pub mod google {
+        pub mod rpc {
+            tonic::include_proto!("google.rpc");
+        }
+    }
+    pub mod sluice {
+        pub mod v1 {
+            tonic::include_proto!("sluice.v1");
+        }
+    }
+}
+
+/// The whole interface as a `FileDescriptorSet`, for reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
