@@ -34,6 +34,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::agent::{Agent, DEVICE_WATCH, Keeping};
+use crate::api::{self, Listeners};
 use crate::backends::Configured;
 use crate::commands;
 use crate::config::{Config, Loaded, OnExit, Places, parse_metrics};
@@ -235,7 +236,10 @@ impl Daemon {
         // Who connects from now on is answered once all parts run.
         let listener = run_dir.bind_control(config.control_mode, group)?;
         let mirror_listener = run_dir.bind_mirror(config.control_mode, group)?;
+        let api_listener = run_dir.bind_api(config.control_mode, group)?;
         let http = bind_http(&config, &places)?;
+        let kept = config.persist.then(|| config.state_dir());
+        let api = Listeners::new(api_listener, group, config.api.remote.as_ref(), kept.as_deref())?;
         let seed = seed::load_or_make(&config.state_dir())?;
         let _owner_lock = locks.owner(seed.owner())?;
         let opened = open_journal(&config, &clock)?;
@@ -269,6 +273,7 @@ impl Daemon {
             daemon.serve_http(&mut lifecycle, http, metrics.clone())?;
         }
         daemon.serve_mirror(&mut lifecycle, mirror_listener);
+        daemon.serve_api(&mut lifecycle, api);
         daemon.serve_control(&mut lifecycle, (listener, group), metrics, ask)?;
         source::run(&daemon.agent, &mut lifecycle)?;
         let capabilities = daemon.agent.backend.capabilities();
@@ -362,6 +367,14 @@ impl Daemon {
         lifecycle.task("mirror", SERVER_DEADLINE, |stop| async move {
             mirroring::server::serve(listener, handout, stop.requested()).await.map_err(|error| error.to_string())
         });
+    }
+
+    fn serve_api(&self, lifecycle: &mut Lifecycle, listeners: Listeners) {
+        if let Some(address) = listeners.address() {
+            tracing::info!("gRPC at {address}");
+        }
+        let agent = self.agent.clone();
+        lifecycle.task("api", SERVER_DEADLINE, |stop| api::serve(agent, listeners, stop.requested()));
     }
 
     fn serve_control(

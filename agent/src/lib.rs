@@ -44,6 +44,7 @@
 //! ```
 
 pub mod agent;
+pub mod api;
 pub mod backends;
 pub mod commands;
 pub mod config;

@@ -1,7 +1,6 @@
 //! `sluice.v1`: the agent's interface for programs, as messages, clients and servers of gRPC. `proto/` describes it.
 
 mod error;
-mod field;
 
 pub use self::error::{DOMAIN, Details};
 pub use self::generated::google::rpc;

@@ -31,4 +31,4 @@ mod well_known;
 
 pub use client::{Asked, Client, ClientError};
 pub use escape::escape;
-pub use well_known::{CONTROL_SOCKET, OBSERVE_OVS, READY, READY_COMMAND, control_socket};
+pub use well_known::{API_SOCKET, CONTROL_SOCKET, OBSERVE_OVS, READY, READY_COMMAND, api_socket, control_socket};

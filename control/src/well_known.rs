@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 /// The name of the control socket in the run folder.
 pub const CONTROL_SOCKET: &str = "sluiced.ctl";
 
+/// The name of the socket of the gRPC interface in the run folder.
+pub const API_SOCKET: &str = "api.sock";
+
 /// The command that says whether flows are accepted and revalidated, as `/readyz` does: [`READY`], or why not.
 pub const READY_COMMAND: &str = "sluice/ready";
 
@@ -18,4 +21,9 @@ pub const OBSERVE_OVS: &str = "observe-ovs";
 /// Returns the path of the control socket of the agent with this run folder.
 pub fn control_socket(run_dir: &Path) -> PathBuf {
     run_dir.join(CONTROL_SOCKET)
+}
+
+/// Returns the path of the socket of the gRPC interface of the agent with this run folder.
+pub fn api_socket(run_dir: &Path) -> PathBuf {
+    run_dir.join(API_SOCKET)
 }

@@ -57,7 +57,8 @@ impl Flow {
         seed: &Seed,
     ) -> Self {
         Self::with_terms(ufid, &matching, priority, seed, |has_given_ufid| {
-            Arc::new(Terms::new(matching.mask().clone(), actions, (priority, expiry, has_given_ufid)))
+            let rest = (priority, expiry, Origin::default(), has_given_ufid);
+            Arc::new(Terms::new(matching.mask().clone(), actions, rest))
         })
     }
 
@@ -94,6 +95,12 @@ impl Flow {
     #[must_use]
     pub fn with_actions(&self, actions: ActionList) -> Self {
         self.with(|head| head.terms = Arc::new(Terms { actions, ..Terms::clone(self) }))
+    }
+
+    /// The same flow, going by itself at another time.
+    #[must_use]
+    pub fn with_expiry(&self, expiry: Expiry) -> Self {
+        self.with(|head| head.terms = Arc::new(Terms { expiry, ..Terms::clone(self) }))
     }
 
     /// The same flow, wanted by somebody else.
@@ -211,17 +218,17 @@ impl Terms {
     pub(crate) fn new(
         mask: Arc<Mask>,
         actions: ActionList,
-        (priority, expiry, has_given_ufid): (Priority, Expiry, bool),
+        (priority, expiry, origin, has_given_ufid): (Priority, Expiry, Origin, bool),
     ) -> Self {
-        Self { mask, actions, priority, expiry, origin: Origin::default(), has_given_ufid }
+        Self { mask, actions, priority, expiry, origin, has_given_ufid }
     }
 
     /// Whether these are the terms of the very mask and list of actions, and of all the rest.
-    pub(crate) fn are_of(&self, mask: &Arc<Mask>, actions: &ActionList, rest: (Priority, Expiry, bool)) -> bool {
-        let Self { priority, expiry, has_given_ufid, .. } = *self;
+    pub(crate) fn are_of(&self, mask: &Arc<Mask>, actions: &ActionList, rest: (Priority, Expiry, Origin, bool)) -> bool {
+        let Self { priority, expiry, origin, has_given_ufid, .. } = *self;
         Arc::ptr_eq(&self.mask, mask)
             && Arc::ptr_eq(&self.actions, actions)
-            && (priority, expiry, has_given_ufid) == rest
+            && (priority, expiry, origin, has_given_ufid) == rest
     }
 
     /// The same with an equal mask and an equal list of actions.

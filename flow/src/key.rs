@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
-use crate::field::{ETH_P_IP, ETH_P_IPV6, Field, KEY_WORDS, Requirement};
+use crate::field::{ETH_P_IP, ETH_P_IPV6, FIELDS, Field, KEY_WORDS, Requirement};
 use crate::ufid::{NamePrefix, Seed};
 
 /// A full flow key: the value of every field of one packet, or of every field of a match.
@@ -55,7 +55,7 @@ impl Default for Key {
 
 impl fmt::Debug for Key {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let set = crate::field::FIELDS.iter().filter(|spec| self.get(spec.field) != 0);
+        let set = FIELDS.iter().filter(|spec| self.get(spec.field) != 0);
         out.debug_map().entries(set.map(|spec| (spec.field.to_string(), self.get(spec.field)))).finish()
     }
 }
@@ -99,6 +99,23 @@ impl Match {
             }
             Requirement::EthTypeAndProto(eth_type, proto) => eth_type_is(eth_type) && proto_is(proto),
         }
+    }
+
+    /// The fields that it looks at, with their masks: first those of headers that it says are there, for others may lie in the same bits.
+    /// `None` if bits are left over.
+    pub fn fields(&self) -> Option<Vec<(Field, u128)>> {
+        let mut left = self.mask;
+        let mut fields = Vec::new();
+        for of_known_headers in [true, false] {
+            for spec in FIELDS.iter().filter(|spec| self.meets(spec.attribute.spec().requires) == of_known_headers) {
+                let mask = left.get(spec.field);
+                if mask != 0 {
+                    fields.push((spec.field, mask));
+                    left.set(spec.field, 0);
+                }
+            }
+        }
+        (left == Key::ZERO).then_some(fields)
     }
 
     /// Clears the bits of the key that the mask does not touch.

@@ -62,6 +62,13 @@ pub enum FolderError {
     },
 }
 
+impl FolderError {
+    /// Whether a file is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Failed { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
 impl OwnFolder {
     /// Opens a folder, made with this mode if need be. It must belong to root or the agent's user. Others must not be able to write
     /// it; a group may if it is the agent's own, as with the umask of a user who has a group of his own.
@@ -94,11 +101,16 @@ impl OwnFolder {
 
     /// Reads a file of text, a short one: no more than 4096 bytes are taken.
     pub fn read(&self, name: &str) -> Result<String, FolderError> {
+        self.read_bounded(name, 4096)
+    }
+
+    /// Reads a file of text, and no more than so many bytes of it.
+    pub fn read_bounded(&self, name: &str, most: u64) -> Result<String, FolderError> {
         let path = self.path.join(name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat(&self.handle, name, flags, Mode::empty()).map_err(failed_call("read", &path))?;
         let mut text = String::new();
-        File::from(file).take(4096).read_to_string(&mut text).map_err(failed("read", &path))?;
+        File::from(file).take(most).read_to_string(&mut text).map_err(failed("read", &path))?;
         Ok(text)
     }
 

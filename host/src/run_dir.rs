@@ -1,4 +1,5 @@
-//! The run folder: `sluiced.ctl`, the control socket, `mirror.sock`, the mirror socket, and `sluiced.pid`.
+//! The run folder: `sluiced.ctl`, the control socket, `mirror.sock`, the mirror socket, `api.sock`, that of the gRPC interface, and
+//! `sluiced.pid`.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -12,7 +13,7 @@ use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 use sluice_control::mirror::{MIRROR_SOCKET, mirror_socket};
-use sluice_control::{CONTROL_SOCKET, control_socket};
+use sluice_control::{API_SOCKET, CONTROL_SOCKET, api_socket, control_socket};
 use tracing::warn;
 
 use crate::lock::try_lock;
@@ -34,6 +35,8 @@ pub struct RunDir {
     control: Option<(u64, u64)>,
     /// The same of the mirror socket.
     mirror: Option<(u64, u64)>,
+    /// The same of the socket of the gRPC interface.
+    api: Option<(u64, u64)>,
     // What is found in the folder is stale once this is held. The file stays: who removes it can remove the lock of the next agent.
     _lock: File,
 }
@@ -79,7 +82,7 @@ impl RunDir {
             let pid = folder.read(PIDFILE).ok().and_then(|text| text.trim().parse().ok());
             return Err(RunDirError::InUse { path: path.to_owned(), pid });
         }
-        let claimed = Self { folder, control: None, mirror: None, _lock: lock };
+        let claimed = Self { folder, control: None, mirror: None, api: None, _lock: lock };
         let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
         claimed.folder.replace(PIDFILE, format!("{}\n", process::id()).as_bytes(), mode)?;
         Ok(claimed)
@@ -103,10 +106,16 @@ impl RunDir {
     /// Makes the control socket, with this mode and, if given, group. One that an agent left behind goes.
     pub fn bind_control(&mut self, mode: u32, group: Option<u32>) -> Result<UnixListener, RunDirError> {
         let path = control_socket(self.path());
-        clear_stale(&path, SocketType::STREAM)?;
-        let listener = UnixListener::bind(&path).map_err(failed("make the control socket", &path))?;
-        self.control = Some(found(&path)?);
-        admit(&path, mode, group)?;
+        let (listener, found) = bind_stream(&path, "make the control socket", mode, group)?;
+        self.control = Some(found);
+        Ok(listener)
+    }
+
+    /// Makes the socket of the gRPC interface, with this mode and, if given, group. One that an agent left behind goes.
+    pub fn bind_api(&mut self, mode: u32, group: Option<u32>) -> Result<UnixListener, RunDirError> {
+        let path = api_socket(self.path());
+        let (listener, found) = bind_stream(&path, "make the API socket", mode, group)?;
+        self.api = Some(found);
         Ok(listener)
     }
 
@@ -129,6 +138,20 @@ impl RunDir {
         listen(&socket, BACKLOG).map_err(|errno| failed("listen on", &path)(errno.into()))?;
         Ok(socket)
     }
+}
+
+/// Makes a socket of streams in the place of one that an agent left behind, and says which file it is.
+fn bind_stream(
+    path: &Path,
+    doing: &'static str,
+    mode: u32,
+    group: Option<u32>,
+) -> Result<(UnixListener, (u64, u64)), RunDirError> {
+    clear_stale(path, SocketType::STREAM)?;
+    let listener = UnixListener::bind(path).map_err(failed(doing, path))?;
+    let found = found(path)?;
+    admit(path, mode, group)?;
+    Ok((listener, found))
 }
 
 /// Gives a socket to a group, if there is one, and sets its mode.
@@ -163,7 +186,8 @@ impl Drop for RunDir {
         let is_ours = |path: &Path, made: Option<(u64, u64)>| made.is_some() && found(path).ok() == made;
         let control = is_ours(&control_socket(self.path()), self.control).then_some(CONTROL_SOCKET);
         let mirror = is_ours(&mirror_socket(self.path()), self.mirror).then_some(MIRROR_SOCKET);
-        for name in control.into_iter().chain(mirror).chain([PIDFILE]) {
+        let api = is_ours(&api_socket(self.path()), self.api).then_some(API_SOCKET);
+        for name in control.into_iter().chain(mirror).chain(api).chain([PIDFILE]) {
             if let Err(error) = self.folder.remove(name) {
                 warn!("{error}");
             }

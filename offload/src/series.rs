@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 
-use sluice_flow::table::{Accepted, TableError};
+use sluice_flow::table::{Accepted, TableError, Waiter};
 use sluice_flow::{Flow, FlowId, Timestamp};
 
 use super::batch::Batch;
 use super::queue::OffloadQueue;
 
 impl OffloadQueue {
+    /// Takes many new flows on.
+    pub fn series(&self) -> Series<'_> {
+        Series { queue: self, now: self.clock.now(), group: Vec::with_capacity(Series::GROUP) }
+    }
+
     /// Takes many new flows on, whose outcomes `batch` shall hear of.
-    pub fn series(&self, batch: Arc<Batch>) -> Series<'_> {
-        Series::new(self, batch)
+    pub fn counted_series(&self, batch: Arc<Batch>) -> CountedSeries<'_> {
+        CountedSeries { series: self.series(), batch, promised: 0 }
     }
 }
 
@@ -19,31 +24,19 @@ impl OffloadQueue {
 /// and what both sides write changes hands, once a group and not once a flow.
 pub struct Series<'q> {
     queue: &'q OffloadQueue,
-    batch: Arc<Batch>,
     /// When the present group was begun.
     now: Timestamp,
-    /// Outcomes that the batch expects of requests that are still to come.
-    promised: usize,
     /// Taken on, and not handed over yet.
     group: Vec<Accepted>,
 }
 
-impl<'q> Series<'q> {
+impl Series<'_> {
     /// As many flows as a worker looks at in one go.
     const GROUP: usize = 64;
 
-    fn new(queue: &'q OffloadQueue, batch: Arc<Batch>) -> Self {
-        Self { queue, batch, now: queue.clock.now(), promised: 0, group: Vec::with_capacity(Self::GROUP) }
-    }
-
     /// Takes a new flow on. It counts as accepted at the time when its group was begun.
-    pub fn add(&mut self, flow: Flow) -> Result<FlowId, TableError> {
-        if self.promised == 0 {
-            self.batch.expect(Self::GROUP);
-            self.promised = Self::GROUP;
-        }
-        let accepted = self.queue.accept(flow, self.now, Some(self.batch.clone()))?;
-        self.promised -= 1;
+    pub fn add(&mut self, flow: Flow, waiter: Arc<dyn Waiter>) -> Result<FlowId, TableError> {
+        let accepted = self.queue.accept(flow, self.now, Some(waiter))?;
         self.group.push(accepted);
         if self.group.len() >= Self::GROUP {
             self.hand_over();
@@ -63,6 +56,38 @@ impl<'q> Series<'q> {
 impl Drop for Series<'_> {
     fn drop(&mut self) {
         self.hand_over();
+    }
+}
+
+/// A [series](Series) whose outcomes are counted in one batch.
+pub struct CountedSeries<'q> {
+    series: Series<'q>,
+    batch: Arc<Batch>,
+    /// Outcomes that the batch expects of requests that are still to come.
+    promised: usize,
+}
+
+impl CountedSeries<'_> {
+    /// Takes a new flow on.
+    pub fn add(&mut self, flow: Flow) -> Result<FlowId, TableError> {
+        if self.promised == 0 {
+            self.batch.expect(Series::GROUP);
+            self.promised = Series::GROUP;
+        }
+        let flow = self.series.add(flow, self.batch.clone())?;
+        self.promised -= 1;
+        Ok(flow)
+    }
+
+    /// Hands over what was taken on so far. To be called before the caller waits for anything.
+    pub fn hand_over(&mut self) {
+        self.series.hand_over();
+    }
+}
+
+impl Drop for CountedSeries<'_> {
+    fn drop(&mut self) {
+        self.series.hand_over();
         self.batch.expect_less(self.promised);
     }
 }

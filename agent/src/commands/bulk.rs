@@ -141,7 +141,7 @@ impl<'a> Bulk<'a> {
             match verb {
                 Verb::Add => FlowRequest::Add(AddFlow { flow }),
                 Verb::Modify { may_create } => FlowRequest::Modify(ModifyFlow { flow, may_create, keep_old_rule }),
-                Verb::Delete => FlowRequest::Delete(DeleteFlow { flow: FlowName::Like(flow) }),
+                Verb::Delete => FlowRequest::Delete(DeleteFlow { flow: FlowName::Like(flow), of: None }),
             }
         };
         self.batch.request(request).map(|_| ()).map_err(LineFailure::Request)

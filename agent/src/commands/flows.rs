@@ -52,7 +52,7 @@ pub(super) fn delete(service: &Service, arguments: &Arguments, out: &mut dyn Out
     let failed = |error| Failure::of_request("deleting flow", &error);
     let [name] = arguments.after_datapath(service.view(), 1)? else { return Err(Failure::new("one flow is needed")) };
     let flow = flow_name(&service.view().ports(), name, arguments, "deleting flow")?;
-    let change = service.delete(DeleteFlow { flow }).and_then(Accepted::durable).map_err(failed)?;
+    let change = service.delete(DeleteFlow { flow, of: None }).and_then(Accepted::durable).map_err(failed)?;
     if arguments.no_wait {
         return Ok(change.receipt());
     }

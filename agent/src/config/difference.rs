@@ -67,6 +67,7 @@ impl Config {
             control_group,
             log_rate,
             sources,
+            api,
             log,
             // Compared with what is in force, and not with the file before.
             ports: _,
@@ -85,6 +86,7 @@ impl Config {
             ("retry_interval", self.retry_interval != *retry_interval),
             ("on_exit", self.on_exit != *on_exit),
             ("log_rate", self.log_rate != *log_rate),
+            ("api.client", self.api.clients != api.clients),
             ("mirror", self.mirroring != *mirroring),
             ("log.level", self.log.level != log.level),
         ];
@@ -101,6 +103,7 @@ impl Config {
             ("adopt_orphans", self.adopt_orphans != *adopt_orphans),
             ("control_mode", self.control_mode != *control_mode),
             ("control_group", self.control_group != *control_group),
+            ("api", self.api.remote != api.remote),
             ("source", self.sources != *sources),
             ("log.format", self.log.format != log.format),
         ];
@@ -119,6 +122,7 @@ impl Config {
         next.control_mode = self.control_mode;
         next.control_group.clone_from(&self.control_group);
         next.sources.clone_from(&self.sources);
+        next.api.remote.clone_from(&self.api.remote);
         next.log.format = self.log.format;
         (next, Difference { applicable: changed(&applicable), needs_restart })
     }

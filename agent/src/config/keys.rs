@@ -13,6 +13,7 @@ use sluice_flow::timeout::TimeoutPolicy;
 use sluice_host::logging::LogConfig;
 use sluice_objects::Objects;
 
+use super::api::Api;
 use super::forms;
 use super::mirroring::Mirroring;
 use super::sources::Sources;
@@ -94,6 +95,8 @@ pub struct Config {
     /// `[source]`: where flows come from besides commands. Default: from nowhere.
     #[serde(rename = "source")]
     pub sources: Sources,
+    /// `[api]`: the gRPC interface. Default: on the socket `api.sock` in `run_dir` alone.
+    pub api: Api,
     /// `[log]`: the log.
     pub log: LogConfig,
     /// `[[port]]`: the ports. Each has `number`, `name`, and optionally `kind`: `"physical"` (default),
@@ -147,6 +150,7 @@ impl Default for Config {
             control_group: None,
             log_rate: 60,
             sources: Sources::default(),
+            api: Api::default(),
             log: LogConfig::default(),
             ports: Vec::new(),
             meters: Vec::new(),

@@ -1,6 +1,7 @@
 //! The configuration file: TOML, one key a line, every key with a default. [`Config`] is its reference, and
 //! `deploy/sluiced.toml` says the same in a form to start from.
 
+mod api;
 mod backend_tables;
 mod difference;
 mod error;
@@ -15,6 +16,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use api::{Api, ApiClient, Remote};
 pub use difference::Difference;
 pub use error::{ConfigError, MovedKey, Place};
 pub use file::{Loaded, Places};

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use sluice_flow::{Event, EventSink, Refusal};
 
 use super::event_counts::EventCounts;
+use super::history::History;
 
 /// Events that a slow watcher may lag behind before it loses some.
 const WATCH_BACKLOG: usize = 4_096;
@@ -26,6 +27,7 @@ pub struct Events {
     /// How many there are, so that nobody takes a lock to find that there is none.
     watching: AtomicUsize,
     noted: Mutex<VecDeque<Noted>>,
+    history: History,
 }
 
 /// An event, and when it happened by the wall clock.
@@ -91,6 +93,11 @@ impl Events {
         Watch { events, lost }
     }
 
+    /// The last events, for watchers who may come back.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
     /// Notes something that happened to the agent.
     pub fn note(&self, words: impl Into<String>) {
         self.add_note(&mut self.noted.lock(), What::Agent(words.into()));
@@ -107,11 +114,18 @@ impl Events {
     }
 
     fn tell_watchers(&self, event: &Event) {
-        if self.watching.load(Ordering::Acquire) == 0 {
+        let (is_watched, is_kept) = (self.watching.load(Ordering::Acquire) > 0, self.history.is_kept());
+        if !is_watched && !is_kept {
+            return;
+        }
+        let event = Arc::new(Seen { at: SystemTime::now(), event: event.clone() });
+        if is_kept {
+            self.history.note(event.clone());
+        }
+        if !is_watched {
             return;
         }
         let watchers = self.watchers.read();
-        let event = Arc::new(Seen { at: SystemTime::now(), event: event.clone() });
         let mut gone = Vec::new();
         for Watcher { id, sender, lost } in &*watchers {
             match sender.try_send(event.clone()) {

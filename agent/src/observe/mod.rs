@@ -3,6 +3,7 @@
 pub mod coverage;
 pub(crate) mod event_counts;
 pub mod events;
+pub mod history;
 pub(crate) mod measures;
 pub mod metrics;
 mod openmetrics;

@@ -1,25 +1,25 @@
 //! Many requests of one caller.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sluice_flow::{FlowId, Refusal, Ufid};
-use sluice_offload::{Batch, Series};
+use sluice_offload::{Batch, CountedSeries};
 
 use super::accepted::{Accepted, Pending};
 use super::error::Error;
 use super::faces::Service;
-use super::flows::{AddFlow, FlowRequest, check_in_port, count_refusal, submit};
-use crate::agent::{ANSWER_TIME, Agent};
+use super::flows::{AddFlow, FlowRequest, check_in_port, submit};
+use super::patience::Patience;
+use crate::agent::Agent;
 
 /// Takes many requests on, one after the other; one that fails does not stop the rest. What was accepted takes effect at once,
 /// and is answered together.
 pub struct FlowBatch<'a> {
     agent: &'a Agent,
     batch: Arc<Batch>,
-    series: Series<'a>,
-    /// For one wait without any room: a device that stalls is not waited for again at each request.
-    patience: Duration,
+    series: CountedSeries<'a>,
+    patience: Patience,
 }
 
 /// The accepted changes of a batch.
@@ -46,7 +46,7 @@ impl Service {
     /// Begins a batch.
     pub fn batch(&self) -> FlowBatch<'_> {
         let (agent, batch) = (self.agent(), Arc::new(Batch::default()));
-        FlowBatch { agent, series: agent.queue.series(batch.clone()), batch, patience: ANSWER_TIME }
+        FlowBatch { agent, series: agent.queue.counted_series(batch.clone()), batch, patience: Patience::default() }
     }
 }
 
@@ -56,12 +56,12 @@ impl<'a> FlowBatch<'a> {
     pub fn request(&mut self, mut make: impl FnMut() -> FlowRequest) -> Result<FlowId, Error> {
         loop {
             match self.try_request(make()) {
-                Err(Error::Busy(_)) if !self.patience.is_zero() => self.wait_for_room(),
+                Err(Error::Busy(_)) if !self.patience.is_over() => {
+                    self.series.hand_over();
+                    self.patience.wait_for_room(self.agent);
+                }
                 result => {
-                    match &result {
-                        Ok(_) => self.patience = ANSWER_TIME,
-                        Err(error) => count_refusal(self.agent, error),
-                    }
+                    self.patience.note(self.agent, &result);
                     return result;
                 }
             }
@@ -76,13 +76,6 @@ impl<'a> FlowBatch<'a> {
         request.check()?;
         self.series.hand_over();
         submit(self.agent, request, &self.batch)
-    }
-
-    fn wait_for_room(&mut self) {
-        self.series.hand_over();
-        let began = Instant::now();
-        self.agent.queue.wait_for_room(self.patience);
-        self.patience = self.patience.saturating_sub(began.elapsed());
     }
 
     /// Ends the batch.

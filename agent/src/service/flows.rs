@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_flow::table::{FlowView, TableError};
-use sluice_flow::{ActionList, EndReason, Expiry, Field, Flow, FlowId, MaskedKey, Priority, Ufid};
+use sluice_flow::table::{FlowView, TableError, Waiter};
+use sluice_flow::{ActionList, EndReason, Expiry, Field, Flow, FlowId, MaskedKey, Origin, Priority, Ufid};
 use sluice_offload::{Batch, Tally};
 
 use super::accepted::{Accepted, Pending};
@@ -36,6 +36,8 @@ pub struct ModifyFlow {
 pub struct DeleteFlow {
     /// Which one.
     pub flow: FlowName,
+    /// Whose flow it must be, if not anybody's.
+    pub of: Option<Origin>,
 }
 
 /// What a flow is found by.
@@ -103,7 +105,7 @@ impl Service {
     /// Deletes a flow. Never busy.
     pub fn delete(&self, request: DeleteFlow) -> Result<Accepted<'_, FlowChange>, Error> {
         let (agent, batch) = (self.agent(), Arc::new(Batch::default()));
-        let flow = find(agent, &request.flow)?;
+        let flow = find_owned(agent, &request)?;
         let deleted = agent.table.view(flow).map(Box::new);
         batch.expect_one();
         agent.queue.delete(flow, EndReason::Deleted, Some(batch.clone()))?;
@@ -131,8 +133,8 @@ impl FlowRequest {
         match self {
             Self::Add(AddFlow { flow })
             | Self::Modify(ModifyFlow { flow, .. })
-            | Self::Delete(DeleteFlow { flow: FlowName::Like(flow) }) => check_in_port(flow),
-            Self::Delete(DeleteFlow { flow: FlowName::Ufid(_) | FlowName::Match { .. } }) => Ok(()),
+            | Self::Delete(DeleteFlow { flow: FlowName::Like(flow), .. }) => check_in_port(flow),
+            Self::Delete(DeleteFlow { flow: FlowName::Ufid(_) | FlowName::Match { .. }, .. }) => Ok(()),
         }
     }
 }
@@ -143,24 +145,37 @@ pub(super) fn check_in_port(flow: &Flow) -> Result<(), Error> {
     if mask == Field::InPort.full_mask() { Ok(()) } else { Err(Error::InPortMissing) }
 }
 
-/// Takes a request on.
+/// Takes a request on, whose outcome a batch counts.
 pub(super) fn submit(agent: &Agent, request: FlowRequest, batch: &Arc<Batch>) -> Result<FlowId, Error> {
-    let add = |flow| agent.queue.add(flow, Some(batch.clone()));
     batch.expect_one();
-    let result = match request {
-        FlowRequest::Add(AddFlow { flow }) => add(flow).map_err(Error::from),
+    submit_for(agent, request, batch.clone()).inspect_err(|_| batch.expect_one_less())
+}
+
+/// Takes a request on, of whose outcome a waiter hears.
+pub(super) fn submit_for(agent: &Agent, request: FlowRequest, waiter: Arc<dyn Waiter>) -> Result<FlowId, Error> {
+    let add = |flow, waiter| agent.queue.add(flow, Some(waiter)).map_err(Error::from);
+    match request {
+        FlowRequest::Add(AddFlow { flow }) => add(flow, waiter),
         FlowRequest::Modify(ModifyFlow { flow, may_create, keep_old_rule }) => {
             let otherwise = may_create.then(|| flow.clone());
-            match (agent.queue.modify(flow, keep_old_rule, Some(batch.clone())), otherwise) {
-                (Err(TableError::NotFound), Some(flow)) => add(flow).map_err(Error::from),
+            match (agent.queue.modify(flow, keep_old_rule, Some(waiter.clone())), otherwise) {
+                (Err(TableError::NotFound), Some(flow)) => add(flow, waiter),
                 (modified, _) => modified.map_err(Error::from),
             }
         }
-        FlowRequest::Delete(DeleteFlow { flow }) => {
-            find(agent, &flow).and_then(|id| Ok(agent.queue.delete(id, EndReason::Deleted, Some(batch.clone()))?))
+        FlowRequest::Delete(request) => {
+            let flow = find_owned(agent, &request)?;
+            Ok(agent.queue.delete(flow, EndReason::Deleted, Some(waiter))?)
         }
-    };
-    result.inspect_err(|_| batch.expect_one_less())
+    }
+}
+
+/// Finds the flow that is to be deleted. A life has the same owner to its end.
+fn find_owned(agent: &Agent, DeleteFlow { flow, of }: &DeleteFlow) -> Result<FlowId, Error> {
+    let id = find(agent, flow)?;
+    let Some(owner) = of else { return Ok(id) };
+    let view = agent.table.view(id).ok_or(Error::NotFound)?;
+    if view.flow.origin == *owner { Ok(id) } else { Err(Error::OtherOrigin(view.flow.ufid, view.flow.origin)) }
 }
 
 /// A request that is turned away is a refusal, too, told to the caller and counted once.

@@ -30,7 +30,7 @@
 //! # Many at once
 //!
 //! A [`FlowBatch`] accepts one request after the other. It waits for room instead of failing as busy, and hands new flows over to workers
-//! in groups. One wait makes all of it durable.
+//! in groups. One wait makes all of it durable. A [`FlowStream`] does the same for a caller who hears of each request what became of it.
 
 mod accepted;
 mod audit;
@@ -42,6 +42,9 @@ mod faces;
 mod flows;
 mod objects;
 mod orphans;
+mod owners;
+mod patience;
+mod stream;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -56,4 +59,7 @@ pub use self::explain::{Expires, Explain, Explanation, KnownFlow};
 pub use self::faces::{AgentView, Service};
 pub use self::flows::{AddFlow, DeleteFlow, FlowChange, FlowName, FlowRequest, Flush, ModifyFlow, Outcome};
 pub use self::orphans::OrphanError;
+pub use self::owners::{Replaced, Replacement};
+
+pub use self::stream::FlowStream;
 pub use self::survey::{RefusedFlows, Survey};

@@ -110,7 +110,7 @@ fn a_flow_is_added_changed_and_deleted_each_with_its_outcome() {
     let name = FlowName::Ufid(udp(1, "2").ufid);
     let view = service.view().find(&name).unwrap();
     assert_eq!((view.state, &view.flow.actions), (FlowState::Offloaded, &udp(1, "drop").actions));
-    let deleted = service.delete(DeleteFlow { flow: name.clone() }).unwrap().durable().unwrap();
+    let deleted = service.delete(DeleteFlow { flow: name.clone(), of: None }).unwrap().durable().unwrap();
     let Ok(Outcome::Deleted(Some(view))) = deleted.outcome(PATIENCE) else { panic!("it is deleted") };
     assert_eq!(view.flow.ufid, udp(1, "2").ufid);
     assert!(matches!(service.view().find(&name), Err(Error::NotFound)));
@@ -132,7 +132,7 @@ fn what_the_table_does_not_accept_is_told_by_type() {
         matching: MaskedKey::new(&existing.matching().expand()),
         priority: Priority::new(3).unwrap(),
     };
-    let Err(Error::OtherPriority { wanted, found }) = service.delete(DeleteFlow { flow: other }) else {
+    let Err(Error::OtherPriority { wanted, found }) = service.delete(DeleteFlow { flow: other, of: None }) else {
         panic!("there is one at priority 0")
     };
     assert_eq!((wanted.get(), found), (3, vec![Priority::default()]));
@@ -146,7 +146,7 @@ fn a_full_table_is_busy_counts_one_refusal_and_never_keeps_a_deletion_away() {
     assert!(matches!(service.add(add(udp(2, "2"))), Err(Error::Busy(_))));
     let refused: u64 = world.agent.events.counts().refused.iter().map(|count| count.load(Ordering::Relaxed)).sum();
     assert_eq!(refused, 1);
-    assert!(service.delete(DeleteFlow { flow: FlowName::Like(udp(1, "2")) }).is_ok());
+    assert!(service.delete(DeleteFlow { flow: FlowName::Like(udp(1, "2")), of: None }).is_ok());
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_batch_waits_for_room_and_counts_what_became_of_each() {
     }
     batch.request(|| FlowRequest::Add(add(udp(51, "9")))).unwrap();
     assert!(matches!(batch.request(|| FlowRequest::Add(add(udp(1, "2")))), Err(Error::Exists(_))));
-    batch.request(|| FlowRequest::Delete(DeleteFlow { flow: FlowName::Like(udp(1, "drop")) })).unwrap();
+    batch.request(|| FlowRequest::Delete(DeleteFlow { flow: FlowName::Like(udp(1, "drop")), of: None })).unwrap();
     let outcome = batch.accepted().durable().unwrap().outcome(PATIENCE).unwrap();
     let BatchOutcome { installed, refused, deleted, superseded, unanswered, refusals } = outcome;
     assert_eq!((installed, refused, deleted, superseded, unanswered), (50, 1, 1, 0, 0));

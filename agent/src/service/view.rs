@@ -20,6 +20,7 @@ use super::flows::{FlowName, find};
 use crate::config::Config;
 use crate::mirroring::Shown;
 use crate::observe::events::Watch;
+use crate::observe::history::History;
 use crate::observe::measures::Reading;
 use crate::upkeep::device_counters::DeviceCounters;
 use crate::upkeep::revalidation::Revalidation;
@@ -168,6 +169,11 @@ impl AgentView {
     /// Events as they happen.
     pub fn watch(&self) -> Watch {
         self.agent().events.watch()
+    }
+
+    /// The last events, for those who read at their own pace.
+    pub fn history(&self) -> &History {
+        self.agent().events.history()
     }
 
     /// The connections that the device tracks, or that it tracks none.

@@ -11,12 +11,13 @@ use super::read_key::{no_attribute, read_key};
 use super::read_value::Found;
 use super::recent::{RecentActions, RecentMasks, RecentTerms};
 use super::shapes::{Example, Shapes};
-use super::{FlowLine, Offloaded, ParseError};
+use super::{Extra, FlowLine, Offloaded, ParseError};
 use crate::action::ActionKind;
 use crate::flow::Flow;
 use crate::key::{Key, Mask, MaskedKey, Match};
+use crate::origin::Origin;
 use crate::port::PortNames;
-use crate::ufid::Seed;
+use crate::ufid::{Seed, Ufid};
 
 /// What may stand between key and actions, each but the last followed by one value.
 const LABELS: [&str; 7] = ["packets:", "bytes:", "used:", "flags:", "offloaded:", "dp:", "actions:"];
@@ -46,6 +47,7 @@ pub struct LineReader<'n> {
     mask: Arc<Mask>,
     /// The fields of the last line of which the shape was not known.
     found: Vec<Found>,
+    origin: Origin,
 }
 
 impl<'n> LineReader<'n> {
@@ -61,7 +63,14 @@ impl<'n> LineReader<'n> {
             written: 0,
             mask: Arc::new(Mask::new(&Key::ZERO)),
             found: Vec::new(),
+            origin: Origin::default(),
         }
+    }
+
+    /// Whose flows they are, if not those of commands.
+    #[must_use]
+    pub fn of(self, origin: Origin) -> Self {
+        Self { origin, ..self }
     }
 
     /// Reads a flow.
@@ -104,6 +113,11 @@ impl<'n> LineReader<'n> {
         &self.line
     }
 
+    /// The same, for one who has parts of it from elsewhere. The match stays as it was read.
+    pub fn line_mut(&mut self) -> (&mut Option<Ufid>, &mut Extra) {
+        (&mut self.line.ufid, &mut self.line.extra)
+    }
+
     /// Its match, as it is stored.
     pub fn masked_key(&self) -> MaskedKey<'static> {
         MaskedKey::under(self.mask.clone(), &self.line.matching.key)
@@ -113,10 +127,10 @@ impl<'n> LineReader<'n> {
     pub fn flow(&mut self, seed: &Seed) -> Flow {
         let matching = self.masked_key();
         let FlowLine { ufid, actions, extra, .. } = &self.line;
-        let (mask, recent) = (&self.mask, &mut self.recent_terms);
+        let (mask, recent, origin) = (&self.mask, &mut self.recent_terms, self.origin);
         let (priority, expiry) = (extra.priority, extra.expiry);
         Flow::with_terms(*ufid, &matching, priority, seed, |has_given_ufid| {
-            recent.share(mask, actions, (priority, expiry, has_given_ufid))
+            recent.share(mask, actions, (priority, expiry, origin, has_given_ufid))
         })
     }
 }

@@ -11,6 +11,7 @@ use foldhash::fast::RandomState;
 use crate::action::ActionList;
 use crate::flow::{Expiry, Terms};
 use crate::key::{Key, Mask, WordIndexes};
+use crate::origin::Origin;
 use crate::priority::Priority;
 
 const PLACES: usize = 64;
@@ -69,12 +70,12 @@ pub(super) struct RecentTerms {
 }
 
 impl RecentTerms {
-    /// The terms of a mask and actions with a priority, an expiry, and the word whether the flow's UFID is a given one.
+    /// The terms of a mask and actions with a priority, an expiry, an owner, and the word whether the flow's UFID is a given one.
     pub(super) fn share(
         &mut self,
         mask: &Arc<Mask>,
         actions: &ActionList,
-        rest: (Priority, Expiry, bool),
+        rest: (Priority, Expiry, Origin, bool),
     ) -> Arc<Terms> {
         self.places.resize_with(PLACES, || None);
         let addresses = (Arc::as_ptr(mask).addr(), Arc::as_ptr(actions).addr());

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sluice_flow::field::FIELDS;
 use sluice_flow::key::Mask;
 use sluice_flow::port::GonePort;
-use sluice_flow::{Field, Flow, Key, MaskedKey, Match, Origin, Ufid};
+use sluice_flow::{Field, Flow, Key, MaskedKey, Origin, Ufid};
 
 use super::error::NotWritable;
 use super::format::{
@@ -198,7 +197,7 @@ impl WrittenShapes {
             return Ok(*known);
         }
         let number = u32::try_from(self.written.len()).map_err(|_| "there are too many shapes")?;
-        let fields = fields_of(&matching.expand()).ok_or("it matches bits of no field")?;
+        let fields = matching.expand().fields().ok_or("it matches bits of no field")?;
         let fields = fields.into_iter().map(|(field, mask)| (field, mask, bytes_of(field))).collect();
         self.written.push(WrittenShape { number, fields, uses: 0 });
         self.numbers.insert(key, self.written.len() - 1);
@@ -223,23 +222,6 @@ impl WrittenShape {
             body.extend_from_slice(&mask.to_le_bytes());
         }
     }
-}
-
-/// The fields that a match looks at, with their masks: first those of headers that it says are there, for others may lie
-/// in the same bits. `None` if bits are left over.
-fn fields_of(full: &Match) -> Option<Vec<(Field, u128)>> {
-    let mut left = full.mask;
-    let mut fields = Vec::new();
-    for of_known_headers in [true, false] {
-        for spec in FIELDS.iter().filter(|spec| full.meets(spec.attribute.spec().requires) == of_known_headers) {
-            let mask = left.get(spec.field);
-            if mask != 0 {
-                fields.push((spec.field, mask));
-                left.set(spec.field, 0);
-            }
-        }
-    }
-    (left == Key::ZERO).then_some(fields)
 }
 
 /// Appends the lowest bytes of a field.

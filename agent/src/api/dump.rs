@@ -1,0 +1,97 @@
+//! `Dump` and `Explain`.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_api::v1;
+use sluice_api::v1::explain_request::Flow as Asked;
+use sluice_api::v1::explain_response::Verdict;
+use sluice_flow::Origin;
+use sluice_flow::backend::CountedApart;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tonic::Status;
+
+use super::Api;
+use super::apply::Answers;
+use super::errors::{InputError, call_failed, of_refusal};
+use super::reader::{Filter, FlowReader, read_name};
+use super::writer::{FlowWriter, count};
+use crate::service::{Explain, Explanation};
+
+/// Flows in one message.
+const PAGE: usize = 512;
+
+/// How long a client may read nothing of a dump.
+const STALL: Duration = Duration::from_secs(60);
+
+/// Shows flows, a page at a time. A client that reads slowly holds that page: no lock, and one flow.
+pub(super) fn dump(api: &Arc<Api>, request: v1::DumpRequest) -> Result<Answers<v1::DumpResponse>, Status> {
+    let form = request.form();
+    let filter = Filter::read(request.filter.as_ref(), &*api.service.view().ports())?;
+    let turn = api.walks.clone().try_acquire_owned();
+    let turn = turn.map_err(|_| Status::resource_exhausted("too many dumps are under way"))?;
+    let (answer, answers) = mpsc::channel(2);
+    let (api, runtime) = (api.clone(), tokio::runtime::Handle::current());
+    tokio::task::spawn_blocking(move || {
+        let send = |flows| {
+            let sent = timeout(STALL, answer.send(Ok(v1::DumpResponse { flows })));
+            if matches!(runtime.block_on(sent), Ok(Ok(()))) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        walk(&api, &filter, form, send);
+        drop(turn);
+    });
+    Ok(answers)
+}
+
+fn walk(api: &Api, filter: &Filter, form: v1::MatchForm, send: impl Fn(Vec<v1::FlowStatus>) -> ControlFlow<()>) {
+    let view = api.service.view();
+    let ports = view.ports();
+    let mut writer = FlowWriter::new(&ports, form);
+    if let Some(ufid) = filter.ufid() {
+        let known = view.named(ufid).filter(|known| filter.wants_in(&known.flow, known.state));
+        let _ = send(known.iter().map(|known| writer.status(known, view.now())).collect());
+        return;
+    }
+    let mut page = Vec::with_capacity(PAGE);
+    let mut goes_on = ControlFlow::Continue(());
+    view.visit(&mut |flow| {
+        if filter.wants_in(&flow.flow, flow.state) {
+            page.push(writer.status(&flow, view.now()));
+            if page.len() >= PAGE {
+                goes_on = send(std::mem::replace(&mut page, Vec::with_capacity(PAGE)));
+            }
+        }
+        goes_on
+    });
+    if goes_on.is_continue() && !page.is_empty() {
+        let _ = send(page);
+    }
+}
+
+/// Explains a flow.
+pub(super) fn explain(api: &Api, request: &v1::ExplainRequest) -> Result<v1::ExplainResponse, Status> {
+    let view = api.service.view();
+    let ports = view.ports();
+    let wanted = match &request.flow {
+        None => return Err(InputError::new("flow", "it is missing").into()),
+        Some(Asked::Known(name)) => Explain::Known(read_name(Some(name), &*ports)?),
+        Some(Asked::Candidate(flow)) => {
+            Explain::Candidate(FlowReader::new(&ports, view.seed(), Origin::Command).read(flow)?)
+        }
+    };
+    let Explanation { known, verdict } = view.explain(&wanted).map_err(|error| call_failed(&error))?;
+    let apart = known.as_ref().and_then(|known| known.apart);
+    let now = view.now();
+    let status = known.map(|known| FlowWriter::new(&ports, v1::MatchForm::Text).status(&known.view, now));
+    Ok(v1::ExplainResponse {
+        status,
+        hardware: apart.map(|CountedApart { hardware, .. }| count(hardware, now)),
+        software: apart.map(|CountedApart { software, .. }| count(software, now)),
+        verdict: Some(match verdict {
+            Ok(rule) => Verdict::Rule(rule),
+            Err(refusal) => Verdict::Refusal(of_refusal(&refusal)),
+        }),
+    })
+}

@@ -1,0 +1,214 @@
+//! Leases: what becomes of an owner's flows once the owner is not heard of any more.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use sluice_flow::ControllerName;
+use sluice_host::own_folder::{FolderError, OwnFolder};
+use tokio::time::Instant;
+
+use super::Api;
+use crate::service::{Error, Service};
+
+/// In the state folder.
+const FILE: &str = "leases.json";
+
+/// Longer than the terms of [`MOST`] leases.
+const MOST_BYTES: u64 = 64 << 10;
+
+/// As many leases as are held at a time.
+const MOST: usize = 256;
+
+/// How often it is looked whether a lease has ended.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
+
+/// The idle timeout of flows that are aged, if the configuration has none.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// What is said of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Terms {
+    /// How long it holds after it was taken or renewed.
+    pub(super) time: Duration,
+    pub(super) end: End,
+}
+
+/// What becomes of flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum End {
+    /// They stay.
+    Keep,
+    /// They age.
+    Age,
+    /// They are deleted.
+    Remove,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lease {
+    pub(super) terms: Terms,
+    pub(super) until: Instant,
+}
+
+/// All leases. The file has their terms alone, so that it is not written at each renewal; after a restart each has its whole time before it.
+pub(super) struct Leases {
+    held: Mutex<BTreeMap<ControllerName, Lease>>,
+    folder: Option<OwnFolder>,
+}
+
+/// Why leases of an earlier run cannot be read, or none is taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LeasesError {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error("{MOST} owners hold leases, which is the most")]
+    TooMany,
+    #[error("cannot read {FILE} in the state folder: {0}; if it is removed, no lease is held")]
+    Read(String),
+}
+
+impl Leases {
+    /// The leases of earlier runs, in a folder where they are kept; none without one.
+    pub(super) fn open(state_dir: Option<&Path>) -> Result<Self, LeasesError> {
+        let folder = state_dir.map(|state_dir| OwnFolder::claim(state_dir, 0o700)).transpose()?;
+        let text = match folder.as_ref().map(|folder| folder.read_bounded(FILE, MOST_BYTES)) {
+            Some(Err(error)) if !error.is_not_found() => return Err(error.into()),
+            read => read.and_then(Result::ok),
+        };
+        let terms: HashMap<String, Terms> = match text {
+            Some(text) => serde_json::from_str(&text).map_err(|error| LeasesError::Read(error.to_string()))?,
+            None => HashMap::new(),
+        };
+        let mut held = BTreeMap::new();
+        for (owner, terms) in terms {
+            let owner = owner.parse().map_err(|error| LeasesError::Read(format!("{error}")))?;
+            held.insert(owner, Lease { terms, until: Instant::now() + terms.time });
+        }
+        Ok(Self { held: Mutex::new(held), folder })
+    }
+
+    /// Takes a lease, or renews it.
+    pub(super) fn take(&self, owner: ControllerName, terms: Terms) -> Result<Lease, LeasesError> {
+        let mut held = self.held.lock();
+        if held.len() >= MOST && !held.contains_key(&owner) {
+            return Err(LeasesError::TooMany);
+        }
+        let lease = Lease { terms, until: Instant::now() + terms.time };
+        let before = held.insert(owner, lease);
+        if before.is_none_or(|before| before.terms != terms) {
+            self.keep(&held).inspect_err(|_| {
+                match before {
+                    Some(before) => held.insert(owner, before),
+                    None => held.remove(&owner),
+                };
+            })?;
+        }
+        Ok(lease)
+    }
+
+    /// Gives a lease back.
+    pub(super) fn release(&self, owner: ControllerName) -> Result<(), FolderError> {
+        let mut held = self.held.lock();
+        if held.remove(&owner).is_some() { self.keep(&held) } else { Ok(()) }
+    }
+
+    pub(super) fn all(&self) -> BTreeMap<ControllerName, Lease> {
+        self.held.lock().clone()
+    }
+
+    /// Those that have ended by now.
+    fn ended(&self) -> Vec<(ControllerName, Terms)> {
+        let now = Instant::now();
+        let held = self.held.lock();
+        held.iter().filter(|(_, lease)| lease.until <= now).map(|(owner, lease)| (*owner, lease.terms)).collect()
+    }
+
+    /// Ends a lease, unless it was renewed meanwhile.
+    fn end(&self, owner: ControllerName) -> Result<bool, FolderError> {
+        let mut held = self.held.lock();
+        if held.get(&owner).is_none_or(|lease| lease.until > Instant::now()) {
+            return Ok(false);
+        }
+        held.remove(&owner);
+        self.keep(&held).map(|()| true)
+    }
+
+    fn keep(&self, held: &BTreeMap<ControllerName, Lease>) -> Result<(), FolderError> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let terms: BTreeMap<&str, Terms> = held.iter().map(|(owner, lease)| (&**owner, lease.terms)).collect();
+        // Names and numbers are written whatever they are.
+        let text = serde_json::to_vec_pretty(&terms).unwrap_or_default();
+        folder.replace(FILE, &text, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+    }
+}
+
+/// Does what was agreed of the leases that have ended.
+pub(super) async fn look(api: &Arc<Api>) {
+    for (owner, terms) in api.leases.ended() {
+        let done = api.blocking(move |api| end(api, owner, terms)).await;
+        if let Ok(Err(error)) = done {
+            tracing::error!("the lease of {owner} has ended, and its flows stay as they are: {error}");
+        }
+    }
+}
+
+/// Why what was agreed of a lease is not done.
+#[derive(Debug, thiserror::Error)]
+enum EndError {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error(transparent)]
+    Service(#[from] Error),
+}
+
+fn end(api: &Api, owner: ControllerName, terms: Terms) -> Result<(), EndError> {
+    if !api.leases.end(owner)? {
+        return Ok(());
+    }
+    let service: &Service = &api.service;
+    let origin = sluice_flow::Origin::Controller(owner);
+    let what = match terms.end {
+        End::Keep => "its flows stay".to_owned(),
+        End::Age => {
+            let aged = *service.age_owned(origin, IDLE).durable()?.change();
+            format!("{aged} flows that would never have gone age from now on")
+        }
+        End::Remove => format!("{} flows are deleted", service.delete_owned(origin).durable()?.change()),
+    };
+    tracing::warn!("the lease of {owner} has ended, which was not renewed for {:?}: {what}", terms.time);
+    api.note(format!("the lease of {owner} has ended: {what}"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_ends_when_it_is_not_renewed_and_outlives_the_agent() {
+        let scratch = TempDir::new().unwrap();
+        let (owner, terms) = ("ovn".parse().unwrap(), Terms { time: Duration::from_secs(10), end: End::Remove });
+        let leases = Leases::open(Some(scratch.path())).unwrap();
+        leases.take(owner, terms).unwrap();
+        tokio::time::advance(Duration::from_secs(6)).await;
+        leases.take(owner, terms).unwrap();
+        tokio::time::advance(Duration::from_secs(6)).await;
+        assert!(leases.ended().is_empty(), "it was renewed");
+        let leases = Leases::open(Some(scratch.path())).unwrap();
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert!(leases.ended().is_empty(), "after a restart it has its whole time");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(leases.ended(), [(owner, terms)]);
+        assert!(leases.end(owner).unwrap());
+        assert!(!leases.end(owner).unwrap(), "once");
+        assert!(Leases::open(Some(scratch.path())).unwrap().all().is_empty());
+    }
+}

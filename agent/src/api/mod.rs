@@ -1,0 +1,134 @@
+//! The gRPC interface `sluice.v1`: a codec on the [service](crate::service), as the [commands](crate::commands) are, and no second set of rules.
+//!
+//! * [`server`] accepts connections: on the socket in the run folder and, by [`tls`], over TCP. What a connection may do is its [`access`].
+//! * [`reader`] and [`writer`] are the codec proper, [`fields`] that of matches as structures, [`errors`] that of reasons.
+//! * A call that streams has a file of its own: [`apply`] with its [`outcomes`], [`replace`], [`dump`], [`watch`], [`counters`].
+//!
+//! # What is bounded
+//!
+//! A message has 4 MiB at the most. A stream of requests is read only as fast as the table takes them on and the client reads answers; what is
+//! under way of one is a few batches. A stream of answers holds a page or two. Walks over the table, watchers and followers of counters are
+//! so many at a time. What is given to a thread that may wait is given to one of a bounded number.
+
+mod access;
+mod agent;
+mod apply;
+mod capabilities;
+mod counters;
+mod dump;
+mod errors;
+mod fields;
+mod flows;
+mod leases;
+mod objects;
+mod outcomes;
+mod reader;
+mod replace;
+mod server;
+mod tls;
+mod watch;
+mod writer;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use sluice_flow::{Clock, ControllerName};
+use tokio::sync::Semaphore;
+use tonic::{Response, Status};
+
+use self::leases::Leases;
+pub use self::server::{ApiError, Listeners, serve};
+use crate::agent::Agent;
+use crate::service::Service;
+
+/// Threads that take on flows, or wait for room or the log to do so, at a time.
+const CHANGING: usize = 32;
+/// Walks over the table at a time.
+const WALKS: usize = 16;
+/// Clients that watch events at a time. Each costs a page of them.
+const WATCHERS: usize = 4_096;
+/// Clients that follow counters at a time. Each costs some tens of bytes a flow.
+const COUNTING: usize = 16;
+
+/// What the services have in common.
+struct Api {
+    agent: Arc<Agent>,
+    service: Service,
+    clock: Arc<dyn Clock>,
+    /// Tells this run of the agent from others.
+    run: u64,
+    leases: Leases,
+    turns: Turns,
+    changing: Arc<Semaphore>,
+    walks: Arc<Semaphore>,
+    watchers: Arc<Semaphore>,
+    counting: Arc<Semaphore>,
+}
+
+/// The services of one agent.
+#[derive(Clone)]
+struct Shared(Arc<Api>);
+
+impl Api {
+    fn new(agent: Arc<Agent>, leases: Leases) -> Arc<Self> {
+        let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Arc::new(Self {
+            service: Service::new(agent.clone()),
+            clock: agent.clock.clone(),
+            run: u64::try_from(started.as_nanos()).unwrap_or_default(),
+            leases,
+            turns: Turns::default(),
+            changing: Arc::new(Semaphore::new(CHANGING)),
+            walks: Arc::new(Semaphore::new(WALKS)),
+            watchers: Arc::new(Semaphore::new(WATCHERS)),
+            counting: Arc::new(Semaphore::new(COUNTING)),
+            agent,
+        })
+    }
+
+    /// Runs what may wait on a thread of its own, once there is one.
+    async fn blocking<T: Send + 'static>(self: &Arc<Self>, run: impl FnOnce(&Self) -> T + Send + 'static) -> Result<T, Status> {
+        let turn = self.changing.clone().acquire_owned().await;
+        let api = self.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let result = run(&api);
+            drop(turn);
+            result
+        });
+        task.await.map_err(|error| Status::internal(format!("the call was cut off: {error}")))
+    }
+
+    /// Notes something that people should know of.
+    fn note(&self, words: String) {
+        self.agent.events.note(words);
+    }
+}
+
+impl Shared {
+    /// Answers a call that may wait.
+    async fn answer<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&Api) -> Result<T, Status> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        self.0.blocking(run).await?.map(Response::new)
+    }
+}
+
+/// Whose turn it is to replace the flows of an owner: that of the last one who began.
+#[derive(Default)]
+struct Turns(Mutex<HashMap<ControllerName, u64>>);
+
+impl Turns {
+    fn begin(&self, owner: ControllerName) -> u64 {
+        let mut turns = self.0.lock();
+        let turn = turns.entry(owner).or_default();
+        *turn += 1;
+        *turn
+    }
+
+    fn is_current(&self, owner: ControllerName, turn: u64) -> bool {
+        self.0.lock().get(&owner) == Some(&turn)
+    }
+}

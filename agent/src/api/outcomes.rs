@@ -1,0 +1,131 @@
+//! The outcomes of a batch of operations, told in the order of the operations.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use sluice_api::v1;
+use sluice_api::v1::outcome::Result as OutcomeResult;
+use sluice_flow::table::{Settlement, Waiter};
+use sluice_flow::{Clock, FlowId};
+use tokio::sync::Notify;
+
+use super::errors::of_refusal;
+use super::writer::{count, placement};
+
+/// Outcomes in one message at the most.
+const OUTCOMES: usize = 1_024;
+
+/// Nobody waits.
+const NOBODY: usize = usize::MAX;
+
+/// The operations of one batch that were accepted.
+pub(super) struct Operations {
+    ids: Vec<u64>,
+    settled: Vec<OnceLock<Settlement>>,
+    /// The operation whose outcome is waited for.
+    awaited: AtomicUsize,
+    is_there: Notify,
+}
+
+/// Hears of the outcome of one operation.
+pub(super) struct OperationWaiter {
+    operations: Arc<Operations>,
+    place: usize,
+}
+
+impl Operations {
+    /// Operations by the names that their caller gave them. Those that are not accepted have no outcome.
+    pub(super) fn new(ids: Vec<u64>) -> Arc<Self> {
+        let settled = ids.iter().map(|_| OnceLock::new()).collect();
+        Arc::new(Self { ids, settled, awaited: AtomicUsize::new(NOBODY), is_there: Notify::new() })
+    }
+
+    /// Who hears of the outcome of the operation at a place.
+    pub(super) fn waiter(self: &Arc<Self>, place: usize) -> Arc<OperationWaiter> {
+        Arc::new(OperationWaiter { operations: self.clone(), place })
+    }
+
+    /// Waits for the outcome of the operation at a place.
+    async fn wait(&self, place: usize) {
+        loop {
+            // Either this finds the outcome, or who brings it finds this.
+            self.awaited.store(place, Ordering::SeqCst);
+            if self.settled[place].get().is_some() {
+                self.awaited.store(NOBODY, Ordering::Relaxed);
+                return;
+            }
+            self.is_there.notified().await;
+        }
+    }
+
+    /// The outcomes from one of the accepted operations on, as soon as there is one.
+    pub(super) async fn outcomes(&self, accepted: &mut std::slice::Iter<'_, usize>, clock: &dyn Clock) -> v1::Outcomes {
+        let mut outcomes = Vec::new();
+        if let Some(first) = accepted.as_slice().first() {
+            self.wait(*first).await;
+        }
+        let now = clock.now();
+        while let Some(place) = accepted.as_slice().first().copied().filter(|_| outcomes.len() < OUTCOMES) {
+            let Some(settled) = self.settled[place].get() else { break };
+            let result = match settled {
+                Settlement::Installed(place) => OutcomeResult::Installed(placement(Some(*place)).into()),
+                Settlement::Deleted(counters) => OutcomeResult::Deleted(count(*counters, now)),
+                Settlement::Refused(refusal) => OutcomeResult::Refused(of_refusal(refusal)),
+                Settlement::Superseded => OutcomeResult::Superseded(v1::Superseded {}),
+            };
+            outcomes.push(v1::Outcome { id: self.ids[place], result: Some(result) });
+            accepted.next();
+        }
+        v1::Outcomes { outcomes }
+    }
+}
+
+impl Waiter for OperationWaiter {
+    fn settled(&self, _: FlowId, outcome: &Settlement) {
+        // There is one outcome.
+        let _ = self.operations.settled[self.place].set(outcome.clone());
+        if self.operations.awaited.load(Ordering::SeqCst) == self.place {
+            self.operations.is_there.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_flow::backend::Placement;
+    use sluice_flow::time::ManualClock;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn outcomes_come_in_the_order_of_the_operations_whatever_comes_first() {
+        let operations = Operations::new(vec![70, 71, 72]);
+        let settle = |place: usize| {
+            let flow = FlowId { slot: 0, incarnation: 0 };
+            operations.waiter(place).settled(flow, &Settlement::Installed(Placement::Hardware));
+        };
+        let clock = ManualClock::default();
+        // That at place 1 was not accepted.
+        let accepted = [0, 2];
+        let mut rest = accepted.iter();
+        settle(2);
+        let told = {
+            let outcomes = operations.outcomes(&mut rest, &clock);
+            tokio::pin!(outcomes);
+            assert!(futures_poll(outcomes.as_mut()).await.is_none(), "the first is still to come");
+            settle(0);
+            outcomes.await
+        };
+        assert_eq!(told.outcomes.iter().map(|outcome| outcome.id).collect::<Vec<_>>(), [70, 72]);
+        assert!(rest.as_slice().is_empty());
+    }
+
+    /// Whether a future is ready now.
+    async fn futures_poll<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
+        std::future::poll_fn(|context| {
+            let polled = std::pin::Pin::new(&mut future).poll(context);
+            std::task::Poll::Ready(if let std::task::Poll::Ready(output) = polled { Some(output) } else { None })
+        })
+        .await
+    }
+}

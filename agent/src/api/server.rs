@@ -1,0 +1,280 @@
+//! Connections: on the socket in the run folder and over TCP by TLS.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::os::unix::net::UnixListener as StdUnixListener;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use sluice_api::DESCRIPTORS;
+use sluice_api::v1::agent_server::AgentServer;
+use sluice_api::v1::flows_server::FlowsServer;
+use sluice_api::v1::objects_server::ObjectsServer;
+use sluice_unixctl::{Admission, Peer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
+use tonic::transport::server::Connected;
+
+use super::access::Access;
+use super::leases::{LOOK, Leases, LeasesError, look};
+use super::tls::{Identity, Tls, TlsError};
+use super::{Api, Shared};
+use crate::agent::Agent;
+use crate::config::Remote;
+
+/// Connections at a time, each way.
+const CONNECTIONS: usize = 256;
+/// Calls of a connection at a time.
+const CALLS: u32 = 1_024;
+/// How long a client may take to show its certificate.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A client that is silent is asked after so long whether it is there, and is gone if it does not answer as long.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// Bytes of requests of a connection that wait to be taken on.
+const WINDOW: u32 = 1 << 20;
+/// How long calls that are under way may take to end once the agent stops.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// How long it is waited after nothing could be accepted: too many files, most likely.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Where clients come in, before anybody is answered.
+pub struct Listeners {
+    socket: StdUnixListener,
+    admission: Admission,
+    remote: Option<(StdTcpListener, Tls)>,
+    leases: Leases,
+}
+
+/// Why the interface cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// Certificates cannot be used.
+    #[error("[api]: {0}")]
+    Tls(#[from] TlsError),
+    /// The address cannot be used.
+    #[error("[api]: cannot listen at {0}: {1}")]
+    Listen(SocketAddr, io::Error),
+    /// Leases of earlier runs are not known.
+    #[error("{0}")]
+    Leases(String),
+}
+
+impl Listeners {
+    /// Takes the socket in the run folder, listens over TCP if that is wanted, and reads what leases there are.
+    pub fn new(
+        socket: StdUnixListener,
+        group: Option<u32>,
+        remote: Option<&Remote>,
+        state_dir: Option<&Path>,
+    ) -> Result<Self, ApiError> {
+        let listen = |remote: &Remote| {
+            let tls = Tls::load(remote)?;
+            let listener = StdTcpListener::bind(remote.listen).map_err(|error| ApiError::Listen(remote.listen, error))?;
+            Ok::<_, ApiError>((listener, tls))
+        };
+        Ok(Self {
+            socket,
+            admission: Admission::new(group),
+            remote: remote.map(listen).transpose()?,
+            leases: Leases::open(state_dir).map_err(|error: LeasesError| ApiError::Leases(error.to_string()))?,
+        })
+    }
+
+    /// The address at which TCP is served, if it is.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.remote.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
+    }
+}
+
+/// Serves until `stop`.
+pub async fn serve(agent: Arc<Agent>, listeners: Listeners, stop: impl Future<Output = ()>) -> Result<(), String> {
+    let Listeners { socket, admission, remote, leases } = listeners;
+    let api = Api::new(agent, leases);
+    let (accepted, connections) = mpsc::channel(1);
+    let failed = |error: io::Error| error.to_string();
+    socket.set_nonblocking(true).map_err(failed)?;
+    let socket = UnixListener::from_std(socket).map_err(failed)?;
+    let mut parts = tokio::task::JoinSet::new();
+    parts.spawn(accept_local(socket, admission, accepted.clone()));
+    if let Some((listener, tls)) = remote {
+        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = TcpListener::from_std(listener).map_err(failed)?;
+        parts.spawn(accept_remote(listener, tls, api.clone(), accepted));
+    }
+    let leased = api.clone();
+    parts.spawn(async move {
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            look(&leased).await;
+        }
+    });
+    let shared = Shared(api);
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health.set_serving::<FlowsServer<Shared>>().await;
+    health.set_serving::<ObjectsServer<Shared>>().await;
+    health.set_serving::<AgentServer<Shared>>().await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .map_err(|error| error.to_string())?;
+    let (say_stop, stopping) = tokio::sync::oneshot::channel::<()>();
+    let serving = Server::builder()
+        .max_concurrent_streams(CALLS)
+        .initial_connection_window_size(WINDOW)
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .add_service(FlowsServer::new(shared.clone()))
+        .add_service(ObjectsServer::new(shared.clone()))
+        .add_service(AgentServer::new(shared))
+        .add_service(health_service)
+        .add_service(reflection)
+        .serve_with_incoming_shutdown(ReceiverStream::new(connections), async {
+            // An error means the same.
+            let _ = stopping.await;
+        });
+    tokio::pin!(serving);
+    tokio::select! {
+        ended = &mut serving => return ended.map_err(|error| error.to_string()),
+        () = stop => {}
+    }
+    drop(say_stop);
+    // Streams of events would never end by themselves.
+    let _ = timeout(FAREWELL, serving).await;
+    Ok(())
+}
+
+/// Accepts whom the control socket lets in.
+async fn accept_local(
+    listener: UnixListener,
+    admission: Admission,
+    accepted: mpsc::Sender<io::Result<Connection>>,
+) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::error!("the socket of the gRPC interface takes no client: {error}");
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        match Peer::of(&stream).map_err(|error| error.to_string()).and_then(|peer| admission.check(peer)) {
+            Ok(()) => {
+                let connection = Connection { io: Io::Local(stream), access: Access::Everything, _place: place };
+                if accepted.send(Ok(connection)).await.is_err() {
+                    return;
+                }
+            }
+            // gRPC has no word for it before there is a call.
+            Err(reason) => tracing::warn!("a client of the gRPC interface is turned away: {reason}"),
+        }
+    }
+}
+
+/// Accepts who shows a certificate of the authorities.
+async fn accept_remote(
+    listener: TcpListener,
+    tls: Tls,
+    api: Arc<Api>,
+    accepted: mpsc::Sender<io::Result<Connection>>,
+) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::error!("the gRPC interface takes no client over TCP: {error}");
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let acceptor = TlsAcceptor::from(tls.config());
+        let (api, accepted) = (api.clone(), accepted.clone());
+        tokio::spawn(async move {
+            let admitted = timeout(HANDSHAKE, admit(&api, &acceptor, stream)).await;
+            match admitted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+                Ok((io, access)) => {
+                    // Fails only if the agent stops.
+                    let _ = accepted.send(Ok(Connection { io, access, _place: place })).await;
+                }
+                Err(error) => tracing::warn!("a client of the gRPC interface at {from} is turned away: {error}"),
+            }
+        });
+    }
+}
+
+async fn admit(api: &Api, acceptor: &TlsAcceptor, stream: TcpStream) -> io::Result<(Io, Access)> {
+    stream.set_nodelay(true)?;
+    let stream = acceptor.accept(stream).await?;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let identity = Identity::of(certificate.ok_or_else(|| io::Error::other("it has shown no certificate"))?)?;
+    let access = Access::of_certificate(identity, &api.service.view().config().api.clients);
+    Ok((Io::Remote(Box::new(stream)), access))
+}
+
+/// A connection, and what its client may do.
+struct Connection {
+    io: Io,
+    access: Access,
+    _place: OwnedSemaphorePermit,
+}
+
+enum Io {
+    Local(UnixStream),
+    Remote(Box<TlsStream<TcpStream>>),
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Access;
+
+    fn connect_info(&self) -> Access {
+        self.access.clone()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().io {
+            Io::Local(stream) => Pin::new(stream).poll_read(context, buffer),
+            Io::Remote(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().io {
+            Io::Local(stream) => Pin::new(stream).poll_write(context, bytes),
+            Io::Remote(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().io {
+            Io::Local(stream) => Pin::new(stream).poll_flush(context),
+            Io::Remote(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().io {
+            Io::Local(stream) => Pin::new(stream).poll_shutdown(context),
+            Io::Remote(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Many requests of one caller who hears of each what became of it.
+
+use std::sync::Arc;
+
+use sluice_flow::FlowId;
+use sluice_flow::table::Waiter;
+use sluice_offload::Series;
+
+use super::accepted::Accepted;
+use super::error::Error;
+use super::faces::Service;
+use super::flows::{AddFlow, FlowRequest, check_in_port, submit_for};
+use super::patience::Patience;
+use crate::agent::Agent;
+
+/// Takes many requests on, one after the other, as a [`FlowBatch`](super::FlowBatch) does. The outcome of each goes to a waiter of its own.
+pub struct FlowStream<'a> {
+    agent: &'a Agent,
+    series: Series<'a>,
+    patience: Patience,
+}
+
+impl Service {
+    /// Begins a stream of requests.
+    pub fn stream(&self) -> FlowStream<'_> {
+        let agent = self.agent();
+        FlowStream { agent, series: agent.queue.series(), patience: Patience::default() }
+    }
+}
+
+impl<'a> FlowStream<'a> {
+    /// Takes on the request that `make` returns, which is called again for each try to find room. The waiter hears of its outcome, unless it is
+    /// not accepted.
+    pub fn request(
+        &mut self,
+        waiter: &Arc<impl Waiter + 'static>,
+        mut make: impl FnMut() -> FlowRequest,
+    ) -> Result<FlowId, Error> {
+        loop {
+            match self.try_request(make(), waiter.clone()) {
+                Err(Error::Busy(_)) if !self.patience.is_over() => {
+                    self.series.hand_over();
+                    self.patience.wait_for_room(self.agent);
+                }
+                result => {
+                    self.patience.note(self.agent, &result);
+                    return result;
+                }
+            }
+        }
+    }
+
+    fn try_request(&mut self, request: FlowRequest, waiter: Arc<dyn Waiter>) -> Result<FlowId, Error> {
+        if let FlowRequest::Add(AddFlow { flow }) = request {
+            check_in_port(&flow)?;
+            return Ok(self.series.add(flow, waiter)?);
+        }
+        request.check()?;
+        self.series.hand_over();
+        submit_for(self.agent, request, waiter)
+    }
+
+    /// Ends the stream.
+    pub fn accepted(self) -> Accepted<'a, ()> {
+        let Self { agent, series, .. } = self;
+        // Hands over what it still holds.
+        drop(series);
+        Accepted::new(agent, ())
+    }
+}
