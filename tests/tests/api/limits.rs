@@ -1,0 +1,120 @@
+//! What clients can do wrong, or leave undone: clear errors, bounded memory, and nobody else notices.
+
+use std::time::{Duration, Instant};
+
+use sluice_client::{Client, add, flow, v1};
+use sluice_tests::daemon::{CONFIG, Daemon};
+use sluice_tests::world::eventually;
+use tonic::Code;
+
+use crate::stream::{accept, add_all, connect, outcomes, soon, udp};
+
+#[tokio::test]
+async fn a_message_that_is_too_large_too_long_or_no_message_is_refused_and_the_agent_goes_on() {
+    let daemon = Daemon::start(CONFIG);
+    let client = connect(&daemon).await;
+    let memory = daemon.memory();
+    let large = flow(&"x".repeat(100 << 20), "drop");
+    let mut apply = client.apply("story").await.unwrap();
+    apply.send([add(1, large)]).await.unwrap();
+    let sluice_client::Error::Call(status) = soon("an answer", apply.next()).await.unwrap_err() else { panic!("it is refused") };
+    assert!(matches!(status.code(), Code::OutOfRange | Code::ResourceExhausted), "{status:?}");
+    assert!(status.message().contains("4194304"), "{status:?}");
+    assert!(daemon.memory() < memory + (32 << 20), "{} bytes more", daemon.memory() - memory);
+
+    let mut apply = client.apply("story").await.unwrap();
+    apply.send((0..20_000).map(|id| v1::Operation { id, change: None })).await.unwrap();
+    let sluice_client::Error::Call(status) = soon("an answer", apply.next()).await.unwrap_err() else { panic!("it is refused") };
+    assert_eq!(status.message(), "operations: there are 20000, and at most 16384");
+
+    // Actions within actions, deeper than any flow of OVS.
+    let deep = format!("{}drop{}", "clone(".repeat(10_000), ")".repeat(10_000));
+    let mut apply = client.apply("story").await.unwrap();
+    let acceptance = accept(&mut apply, vec![add(1, flow(&udp(1), &deep))]).await.remove(0);
+    assert_eq!(acceptance.error.unwrap().code, i32::from(Code::InvalidArgument));
+    add_all(&client, "story", [flow(&udp(1), "server")]).await;
+}
+
+#[tokio::test]
+async fn clients_that_disappear_in_the_middle_leave_nothing_behind() {
+    const CLIENTS: usize = 100;
+    let daemon = Daemon::start(CONFIG);
+    let rest = connect(&daemon).await;
+    for number in 0..CLIENTS {
+        let client = connect(&daemon).await;
+        let owner = format!("client{number}");
+        match number % 4 {
+            0 => {
+                let mut apply = client.apply(&owner).await.unwrap();
+                apply.send((0..500).map(|id| add(id, flow(&udp(u16::try_from(id).unwrap()), "server")))).await.unwrap();
+            }
+            1 => {
+                let mut replace = client.replace(&owner).await.unwrap();
+                replace.flows([flow(&udp(1), "server")]).await.unwrap();
+            }
+            2 => drop(client.flows().watch(v1::WatchRequest::default()).await.unwrap()),
+            _ => drop(client.flows().dump(v1::DumpRequest::default()).await.unwrap()),
+        }
+    }
+    add_all(&rest, "rest", [flow("in_port(uplink),eth_type(0x0806)", "server")]).await;
+    let tasks = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+    let mut files = usize::MAX;
+    eventually("their connections are closed", || {
+        files = tasks();
+        files < 60
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_watchers_that_stand_still_hold_up_nobody() {
+    const WATCHERS: usize = 1_000;
+    let daemon = Daemon::start(CONFIG);
+    let client = connect(&daemon).await;
+    let quiet = slowest_of_adds(&client, 0).await;
+    let mut watchers = Vec::new();
+    for number in 0..WATCHERS {
+        // Some connections with many calls each.
+        let client = if number % 200 == 0 { connect(&daemon).await } else { watchers.last().map(|(client, _): &(Client, _)| client.clone()).unwrap() };
+        let stream = client.flows().watch(v1::WatchRequest::default()).await.unwrap().into_inner();
+        watchers.push((client, stream));
+    }
+    let memory = daemon.memory();
+    let watched = slowest_of_adds(&client, 2_000).await;
+    let held = daemon.memory().saturating_sub(memory);
+    assert!(held < 400 << 20, "{held} bytes");
+    // As bad as a wait for any of them would be.
+    assert!(watched < quiet + Duration::from_secs(2), "{watched:?} and not {quiet:?}");
+}
+
+/// The longest that one of some adds takes until it is in the device.
+async fn slowest_of_adds(client: &Client, from: u16) -> Duration {
+    let mut slowest = Duration::ZERO;
+    let mut apply = client.apply("story").await.unwrap();
+    for port in from..from + 2_000 {
+        let began = Instant::now();
+        accept(&mut apply, vec![add(1, flow(&udp(port), "server"))]).await;
+        outcomes(&mut apply, 1).await;
+        slowest = slowest.max(began.elapsed());
+    }
+    slowest
+}
+
+#[tokio::test]
+async fn a_client_that_reads_no_answers_is_not_read_from_and_others_go_on() {
+    let daemon = Daemon::start(CONFIG);
+    let (client, other) = (connect(&daemon).await, connect(&daemon).await);
+    let memory = daemon.memory();
+    let mut apply = client.apply("story").await.unwrap();
+    let mut sent = 0;
+    for batch in 0..1_000_u64 {
+        let operations = (0..500).map(|id| add(batch << 32 | id, flow(&udp(u16::try_from(id).unwrap()), "server")));
+        let sending = tokio::time::timeout(Duration::from_secs(2), apply.send(operations)).await;
+        if sending.is_err() {
+            break;
+        }
+        sent += 1;
+    }
+    assert!(sent < 1_000, "the agent has taken {sent} batches and nobody has read an answer");
+    assert!(daemon.memory() < memory + (64 << 20));
+    add_all(&other, "other", [flow("in_port(uplink),eth_type(0x0806)", "server")]).await;
+}

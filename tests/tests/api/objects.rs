@@ -1,0 +1,61 @@
+//! Ports, meters, mirrors and capabilities; and what a program can learn without any `.proto` file.
+
+use sluice_client::{flow, v1};
+use sluice_flow::field::FIELDS;
+use sluice_tests::daemon::{CONFIG, Daemon};
+
+use crate::stream::{connect, told};
+
+#[tokio::test]
+async fn objects_are_made_listed_and_removed() {
+    let daemon = Daemon::start(CONFIG);
+    let client = connect(&daemon).await;
+    let mut objects = client.objects();
+    let port = v1::Port { number: 7, name: "p7".to_owned(), ..v1::Port::default() };
+    objects.add_port(port.clone()).await.unwrap();
+    let taken = objects.add_port(v1::Port { name: "other".to_owned(), ..port.clone() }).await.unwrap_err();
+    assert_eq!((taken.message(), told(&taken).reason.as_str()), ("port other: number 7 is p7 already", "OBJECT"));
+    let tunnel = v1::Port { number: 8, name: "g8".to_owned(), kind: "geneve".to_owned(), underlay: 3, udp_port: 0 };
+    assert_eq!(objects.add_port(tunnel).await.unwrap().into_inner().udp_port, 6081, "the one that is registered");
+
+    let bands = vec![v1::MeterBand { rate: 100, burst: 10 }, v1::MeterBand { rate: 200, burst: 0 }];
+    let meter = v1::Meter { id: 5, unit: v1::MeterUnit::Pps.into(), bands };
+    objects.put_meter(meter.clone()).await.unwrap();
+    assert_eq!(objects.list_meters(v1::ListMetersRequest {}).await.unwrap().into_inner().meters, [meter]);
+
+    let matching = flow("in_port(client),eth_type(0x0806)", "").r#match;
+    let mirror = v1::Mirror { name: "arp".to_owned(), r#match: matching, ports: vec![7] };
+    objects.put_mirror(mirror.clone()).await.unwrap();
+    let reserved = v1::Mirror { name: "~arp".to_owned(), ..mirror };
+    assert!(objects.put_mirror(reserved).await.unwrap_err().message().contains("does not begin with"));
+    assert_eq!(daemon.sluice(&["show-mirrors"]).out.matches("arp").count(), 1);
+
+    let ports = objects.list_ports(v1::ListPortsRequest {}).await.unwrap().into_inner().ports;
+    let names: Vec<_> = ports.iter().map(|status| status.port.as_ref().unwrap().name.as_str()).collect();
+    assert_eq!(names, ["client", "server", "uplink", "vxlan_sys_4789", "p7", "g8"]);
+    objects.delete_mirror(v1::DeleteMirrorRequest { name: "arp".to_owned() }).await.unwrap();
+    objects.delete_meter(v1::DeleteMeterRequest { id: 5 }).await.unwrap();
+    objects.delete_port(v1::DeletePortRequest { number: 7 }).await.unwrap();
+}
+
+#[tokio::test]
+async fn capabilities_are_what_the_backend_says_of_each_field_and_action() {
+    let daemon = Daemon::start(CONFIG);
+    let client = connect(&daemon).await;
+    let found = client.agent().get_capabilities(v1::GetCapabilitiesRequest {}).await.unwrap().into_inner();
+    assert_eq!((found.backend.as_str(), found.fields.len()), ("soft", FIELDS.len()));
+    assert!(found.facets.contains(&"meters".to_owned()), "{:?}", found.facets);
+    let refusal = |name: &str| found.fields.iter().find(|field| field.name == name).unwrap().refusal.clone();
+    assert_eq!(refusal("ipv4.src"), None);
+    let action = |name: &str| found.actions.iter().find(|action| action.name == name).unwrap().refusal.clone();
+    assert_eq!((action("output"), action("ct")), (None, None));
+    // The same words as of a flow that asks for it.
+    let userspace = action("userspace");
+    let asked = v1::explain_request::Flow::Candidate(flow("in_port(client),eth_type(0x0800),ipv4(proto=6,frag=no)", "userspace(pid=1)"));
+    let explained = client.flows().explain(v1::ExplainRequest { flow: Some(asked) }).await.unwrap().into_inner();
+    let by_flow = match explained.verdict.unwrap() {
+        v1::explain_response::Verdict::Rule(_) => None,
+        v1::explain_response::Verdict::Refusal(refusal) => Some(refusal),
+    };
+    assert_eq!(userspace, by_flow);
+}
