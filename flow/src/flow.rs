@@ -224,7 +224,12 @@ impl Terms {
     }
 
     /// Whether these are the terms of the very mask and list of actions, and of all the rest.
-    pub(crate) fn are_of(&self, mask: &Arc<Mask>, actions: &ActionList, rest: (Priority, Expiry, Origin, bool)) -> bool {
+    pub(crate) fn are_of(
+        &self,
+        mask: &Arc<Mask>,
+        actions: &ActionList,
+        rest: (Priority, Expiry, Origin, bool),
+    ) -> bool {
         let Self { priority, expiry, origin, has_given_ufid, .. } = *self;
         Arc::ptr_eq(&self.mask, mask)
             && Arc::ptr_eq(&self.actions, actions)

@@ -74,7 +74,8 @@ impl Access {
                 if *until < SystemTime::now() {
                     return Err(Status::unauthenticated(format!("the certificate of {names} has ended")));
                 }
-                let unknown = || Status::permission_denied(format!("the configuration has no [[api.client]] named {names}"));
+                let unknown =
+                    || Status::permission_denied(format!("the configuration has no [[api.client]] named {names}"));
                 certified.client.as_ref().map(Some).ok_or_else(unknown)
             }
         }

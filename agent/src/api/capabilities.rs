@@ -117,7 +117,9 @@ fn example(kind: ActionKind, port: PortNumber) -> Option<String> {
         ActionKind::Psample => format!("psample(group=1),{port}"),
         ActionKind::PushEth => format!("push_eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),{port}"),
         ActionKind::PushMpls => format!("push_mpls(label=100,tc=0,ttl=64,bos=1,eth_type=0x8847),{port}"),
-        ActionKind::PushNsh => format!("push_nsh(flags=0,ttl=63,mdtype=1,np=3,spi=0x1,si=1,c1=0x0,c2=0x0,c3=0x0,c4=0x0),{port}"),
+        ActionKind::PushNsh => {
+            format!("push_nsh(flags=0,ttl=63,mdtype=1,np=3,spi=0x1,si=1,c1=0x0,c2=0x0,c3=0x0,c4=0x0),{port}")
+        }
         ActionKind::PushVlan => format!("push_vlan(vid=7,pcp=0),{port}"),
         ActionKind::Recirc => "recirc(1)".to_owned(),
         ActionKind::Sample => format!("sample(sample=100.0%,actions(drop)),{port}"),

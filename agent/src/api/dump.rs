@@ -37,7 +37,11 @@ pub(super) fn dump(api: &Arc<Api>, request: v1::DumpRequest) -> Result<Answers<v
     tokio::task::spawn_blocking(move || {
         let send = |flows| {
             let sent = timeout(STALL, answer.send(Ok(v1::DumpResponse { flows })));
-            if matches!(runtime.block_on(sent), Ok(Ok(()))) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if matches!(runtime.block_on(sent), Ok(Ok(()))) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         };
         walk(&api, &filter, form, send);
         drop(turn);

@@ -9,7 +9,6 @@ use tonic::Code;
 
 use crate::service::Error;
 
-
 /// When a request that was refused as busy is worth another try: a worker has looked at thousands of flows by then.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
@@ -91,9 +90,10 @@ pub(super) fn of_refusal(refusal: &Refusal) -> rpc::Status {
     let details = |metadata: Vec<(&'static str, String)>| Details::new(refusal.label().to_uppercase(), metadata);
     let (code, details) = match refusal {
         Refusal::Until { refusal, .. } => return of_refusal(refusal),
-        Refusal::Action { action, reason } => {
-            (Code::FailedPrecondition, details(vec![("action", action.name().to_owned()), ("words", reason.to_string())]))
-        }
+        Refusal::Action { action, reason } => (
+            Code::FailedPrecondition,
+            details(vec![("action", action.name().to_owned()), ("words", reason.to_string())]),
+        ),
         Refusal::Busy { reason } => {
             let words = details(vec![("words", reason.to_string())]);
             (Code::ResourceExhausted, words.retry_after(RETRY_DELAY))

@@ -89,7 +89,10 @@ impl Api {
     }
 
     /// Runs what may wait on a thread of its own, once there is one.
-    async fn blocking<T: Send + 'static>(self: &Arc<Self>, run: impl FnOnce(&Self) -> T + Send + 'static) -> Result<T, Status> {
+    async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        run: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Status> {
         let turn = self.changing.clone().acquire_owned().await;
         let api = self.clone();
         let task = tokio::task::spawn_blocking(move || {

@@ -40,7 +40,8 @@ impl Objects for Shared {
     async fn add_port(&self, request: Request<v1::Port>) -> Answer<v1::Port> {
         Access::of(&request).objects()?;
         let port = request.into_inner();
-        self.answer(move |api| put(api, read_port(&port, &api.service.view().ports())?).map(|port| write_port(&port))).await
+        self.answer(move |api| put(api, read_port(&port, &api.service.view().ports())?).map(|port| write_port(&port)))
+            .await
     }
 
     async fn delete_port(&self, request: Request<v1::DeletePortRequest>) -> Answer<v1::DeleteResponse> {

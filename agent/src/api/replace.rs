@@ -13,6 +13,7 @@ use super::access::Access;
 use super::apply::Answers;
 use super::errors::{InputError, call_failed, of_error};
 use super::reader::{FlowReader, read_owner};
+use crate::agent::ANSWER_TIME;
 use crate::service::{Error, Replaced, Replacement};
 
 /// Failed flows that a message tells of at the most.
@@ -76,8 +77,9 @@ async fn take(
                 return Err(Status::failed_precondition(reason));
             }
             let swept = api.blocking(move |api| sweep(api, replacement)).await?;
-            let Replaced { added, changed, unchanged, deleted, failed } = swept.map_err(|error| call_failed(&error))?;
-            let replaced = v1::Replaced { added, changed, unchanged, deleted, failed };
+            let Replaced { added, changed, unchanged, deleted, failed, refused } =
+                swept.map_err(|error| call_failed(&error))?;
+            let replaced = v1::Replaced { added, changed, unchanged, deleted, failed, refused };
             // The client may have left as soon as it had said all.
             let _ = answer.send(Ok(v1::ReplaceResponse { answer: Some(Answer::Replaced(replaced)) })).await;
             return Ok(());
@@ -114,5 +116,5 @@ fn name(
 }
 
 fn sweep(api: &Api, replacement: Replacement) -> Result<Replaced, Error> {
-    Ok(*api.service.sweep(replacement).durable()?.change())
+    api.service.sweep(replacement).durable()?.outcome(ANSWER_TIME)
 }

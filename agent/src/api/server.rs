@@ -78,7 +78,8 @@ impl Listeners {
     ) -> Result<Self, ApiError> {
         let listen = |remote: &Remote| {
             let tls = Tls::load(remote)?;
-            let listener = StdTcpListener::bind(remote.listen).map_err(|error| ApiError::Listen(remote.listen, error))?;
+            let listener =
+                StdTcpListener::bind(remote.listen).map_err(|error| ApiError::Listen(remote.listen, error))?;
             Ok::<_, ApiError>((listener, tls))
         };
         Ok(Self {
@@ -156,11 +157,7 @@ pub async fn serve(agent: Arc<Agent>, listeners: Listeners, stop: impl Future<Ou
 }
 
 /// Accepts whom the control socket lets in.
-async fn accept_local(
-    listener: UnixListener,
-    admission: Admission,
-    accepted: mpsc::Sender<io::Result<Connection>>,
-) {
+async fn accept_local(listener: UnixListener, admission: Admission, accepted: mpsc::Sender<io::Result<Connection>>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
@@ -186,12 +183,7 @@ async fn accept_local(
 }
 
 /// Accepts who shows a certificate of the authorities.
-async fn accept_remote(
-    listener: TcpListener,
-    tls: Tls,
-    api: Arc<Api>,
-    accepted: mpsc::Sender<io::Result<Connection>>,
-) {
+async fn accept_remote(listener: TcpListener, tls: Tls, api: Arc<Api>, accepted: mpsc::Sender<io::Result<Connection>>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };

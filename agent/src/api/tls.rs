@@ -75,7 +75,9 @@ impl Tls {
                         tracing::info!("certificates of the gRPC interface were read again");
                     }
                     Err(error) => {
-                        tracing::error!("certificates of the gRPC interface have changed, and the old ones stay: {error}");
+                        tracing::error!(
+                            "certificates of the gRPC interface have changed, and the old ones stay: {error}"
+                        );
                     }
                 }
                 loaded.stamps = stamps;
@@ -131,7 +133,10 @@ impl Identity {
         let wrong = |error: x509_cert::der::Error| io::Error::other(format!("the client's certificate: {error}"));
         let body = Certificate::from_der(certificate).map_err(wrong)?.tbs_certificate;
         let alternative = body.get::<SubjectAltName>().map_err(wrong)?;
-        let mut names: Vec<_> = alternative.into_iter().flat_map(|(_, SubjectAltName(names))| names).collect::<Vec<_>>()
+        let mut names: Vec<_> = alternative
+            .into_iter()
+            .flat_map(|(_, SubjectAltName(names))| names)
+            .collect::<Vec<_>>()
             .iter()
             .filter_map(|name| match name {
                 GeneralName::DnsName(name) => Some(name.to_string()),
@@ -146,7 +151,8 @@ impl Identity {
                 .filter_map(|attribute| {
                     let value = &attribute.value;
                     let utf8 = value.decode_as::<Utf8StringRef<'_>>().map(|text| text.as_str().to_owned());
-                    utf8.or_else(|_| value.decode_as::<PrintableStringRef<'_>>().map(|text| text.as_str().to_owned())).ok()
+                    utf8.or_else(|_| value.decode_as::<PrintableStringRef<'_>>().map(|text| text.as_str().to_owned()))
+                        .ok()
                 })
                 .collect();
         }

@@ -89,7 +89,12 @@ pub(super) fn ufid_text(ufid: sluice_flow::Ufid) -> String {
 /// What a flow has counted.
 pub(super) fn count(counters: Counters, now: Timestamp) -> v1::Count {
     let Counters { packets, bytes, used, tcp_flags } = counters;
-    v1::Count { packets, bytes, tcp_flags: tcp_flags.into(), used: used.and_then(|used| now.since(used).try_into().ok()) }
+    v1::Count {
+        packets,
+        bytes,
+        tcp_flags: tcp_flags.into(),
+        used: used.and_then(|used| now.since(used).try_into().ok()),
+    }
 }
 
 /// Where a rule is.

@@ -137,14 +137,8 @@ mod tests {
 
     fn seen() -> Arc<Seen> {
         let matching = MaskedKey::new(&Match::default());
-        let flow = Flow::new(
-            None,
-            matching,
-            ActionList::default(),
-            Priority::default(),
-            Expiry::default(),
-            &Seed([0; 16]),
-        );
+        let flow =
+            Flow::new(None, matching, ActionList::default(), Priority::default(), Expiry::default(), &Seed([0; 16]));
         Arc::new(Seen { at: SystemTime::now(), event: Event::Accepted(flow) })
     }
 

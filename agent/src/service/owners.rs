@@ -2,16 +2,19 @@
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_flow::table::FlowView;
 use sluice_flow::{EndReason, Expiry, Flow, FlowId, Origin, Timestamp};
+use sluice_offload::Batch;
 
-use super::accepted::Accepted;
+use super::accepted::{Accepted, Pending};
 use super::error::Error;
 use super::faces::{AgentView, Service};
-use super::flows::{check_in_port, count_refusal};
+use super::flows::{AddFlow, DeleteFlow, FlowName, FlowRequest, ModifyFlow, count_refusal, submit};
 use super::patience::Patience;
+use crate::agent::Agent;
 
 /// The flows of an owner on their way to being those that it names, and no others.
 pub struct Replacement {
@@ -20,7 +23,15 @@ pub struct Replacement {
     /// The lives that were named, or stand for one that could not be taken on.
     named: HashSet<FlowId>,
     done: Replaced,
+    /// Hears of what becomes of them.
+    batch: Arc<Batch>,
     patience: Patience,
+}
+
+/// The accepted end of a replacement.
+pub struct Sweep {
+    done: Replaced,
+    batch: Arc<Batch>,
 }
 
 /// What was done to the flows of an owner.
@@ -36,6 +47,8 @@ pub struct Replaced {
     pub deleted: u64,
     /// Flows that were named and not taken on.
     pub failed: u64,
+    /// Flows that were taken on, and that the device refused.
+    pub refused: u64,
 }
 
 impl AgentView {
@@ -57,7 +70,14 @@ impl Service {
     /// Begins to name the flows of an owner. Nothing is deleted before [`sweep`](Self::sweep).
     pub fn replace(&self, owner: Origin) -> Replacement {
         let began = self.view().now();
-        Replacement { owner, began, named: HashSet::new(), done: Replaced::default(), patience: Patience::default() }
+        Replacement {
+            owner,
+            began,
+            named: HashSet::new(),
+            done: Replaced::default(),
+            batch: Arc::default(),
+            patience: Patience::default(),
+        }
     }
 
     /// Names a flow: adds it, changes it, or leaves it alone. Waits for room instead of hearing "busy". If it fails, a flow of its match that
@@ -81,51 +101,47 @@ impl Service {
         result.map(|_| ())
     }
 
-    fn try_name(&self, Replacement { owner, done, .. }: &mut Replacement, flow: &Flow) -> Result<FlowId, Error> {
-        check_in_port(flow)?;
+    fn try_name(&self, Replacement { owner, done, batch, .. }: &mut Replacement, flow: &Flow) -> Result<FlowId, Error> {
         let agent = self.agent();
+        let ask = |request: FlowRequest| request.check().and_then(|()| submit(agent, request, batch));
+        let add = || ask(FlowRequest::Add(AddFlow { flow: flow.clone() }));
         let id = agent.table.find(flow.ufid).or_else(|| agent.table.find_same(flow));
         let Some(known) = id.and_then(|id| agent.table.view(id)) else {
-            let id = agent.queue.add(flow.clone(), None)?;
-            done.added += 1;
-            return Ok(id);
+            return add().inspect(|_| done.added += 1);
         };
         if known.flow.origin != *owner {
             return Err(Error::OtherOrigin(known.flow.ufid, known.flow.origin));
         }
         if known.flow.ufid != flow.ufid || !known.flow.is_same(flow) {
             // One of them goes, so that the name means what its owner says.
-            agent.queue.delete(known.id, EndReason::Deleted, None)?;
+            ask(FlowRequest::Delete(DeleteFlow { flow: FlowName::Ufid(known.flow.ufid), of: Some(*owner) }))?;
             done.deleted += 1;
-            let id = agent.queue.add(flow.clone(), None)?;
-            done.added += 1;
-            return Ok(id);
+            return add().inspect(|_| done.added += 1);
         }
         if known.flow.actions == flow.actions && known.flow.expiry == flow.expiry {
             done.unchanged += 1;
             return Ok(known.id);
         }
-        let id = agent.queue.modify(flow.clone(), false, None)?;
-        done.changed += 1;
-        Ok(id)
+        let change = ModifyFlow { flow: flow.clone(), may_create: false, keep_old_rule: false };
+        ask(FlowRequest::Modify(change)).inspect(|_| done.changed += 1)
     }
 
     /// Deletes the flows of the owner that were not named and are older than the replacement.
-    pub fn sweep(&self, replacement: Replacement) -> Accepted<'_, Replaced> {
-        let Replacement { owner, began, named, mut done, .. } = replacement;
+    pub fn sweep(&self, replacement: Replacement) -> Accepted<'_, Sweep> {
+        let Replacement { owner, began, named, mut done, batch, .. } = replacement;
         let is_left_out = |view: &FlowView| view.accepted < began && !named.contains(&view.id);
-        done.deleted += self.delete_of(owner, is_left_out);
-        Accepted::new(self.agent(), done)
+        done.deleted += self.delete_of(owner, is_left_out, &batch);
+        Accepted::new(self.agent(), Sweep { done, batch })
     }
 
     /// Deletes all flows of an owner, and says how many.
     pub fn delete_owned(&self, owner: Origin) -> Accepted<'_, u64> {
-        let deleted = self.delete_of(owner, |_| true);
+        let deleted = self.delete_of(owner, |_| true, &Arc::default());
         Accepted::new(self.agent(), deleted)
     }
 
     /// Those that jump to other chains go before those in them.
-    fn delete_of(&self, owner: Origin, is_to_go: impl Fn(&FlowView) -> bool) -> u64 {
+    fn delete_of(&self, owner: Origin, is_to_go: impl Fn(&FlowView) -> bool, batch: &Arc<Batch>) -> u64 {
         let agent = self.agent();
         let mut going = Vec::new();
         self.view().visit(&mut |view| {
@@ -135,8 +151,15 @@ impl Service {
             ControlFlow::Continue(())
         });
         going.sort_by_key(|(level, _)| *level);
-        let deleted = going.into_iter().filter(|(_, id)| agent.queue.delete(*id, EndReason::Deleted, None).is_ok());
-        deleted.count() as u64
+        let mut deleted = 0;
+        for (_, id) in going {
+            batch.expect_one();
+            match agent.queue.delete(id, EndReason::Deleted, Some(batch.clone())) {
+                Ok(_) => deleted += 1,
+                Err(_) => batch.expect_one_less(),
+            }
+        }
+        deleted
     }
 
     /// Gives the flows of an owner that never go by themselves an idle timeout, and says how many these are.
@@ -170,5 +193,17 @@ impl Service {
             }
         }
         Accepted::new(agent, aged)
+    }
+}
+
+impl Pending for Sweep {
+    type Outcome = Replaced;
+
+    fn outcome(&self, _: &Agent, within: Duration) -> Result<Replaced, Error> {
+        let tally = self.batch.wait(within);
+        match tally.outstanding {
+            0 => Ok(Replaced { refused: tally.refused as u64, ..self.done }),
+            flows => Err(Error::Unanswered { flows, within }),
+        }
     }
 }

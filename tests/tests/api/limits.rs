@@ -17,14 +17,18 @@ async fn a_message_that_is_too_large_too_long_or_no_message_is_refused_and_the_a
     let large = flow(&"x".repeat(100 << 20), "drop");
     let mut apply = client.apply("story").await.unwrap();
     apply.send([add(1, large)]).await.unwrap();
-    let sluice_client::Error::Call(status) = soon("an answer", apply.next()).await.unwrap_err() else { panic!("it is refused") };
+    let sluice_client::Error::Call(status) = soon("an answer", apply.next()).await.unwrap_err() else {
+        panic!("it is refused")
+    };
     assert!(matches!(status.code(), Code::OutOfRange | Code::ResourceExhausted), "{status:?}");
     assert!(status.message().contains("4194304"), "{status:?}");
     assert!(daemon.memory() < memory + (32 << 20), "{} bytes more", daemon.memory() - memory);
 
     let mut apply = client.apply("story").await.unwrap();
     apply.send((0..20_000).map(|id| v1::Operation { id, change: None })).await.unwrap();
-    let sluice_client::Error::Call(status) = soon("an answer", apply.next()).await.unwrap_err() else { panic!("it is refused") };
+    let sluice_client::Error::Call(status) = soon("an answer", apply.next()).await.unwrap_err() else {
+        panic!("it is refused")
+    };
     assert_eq!(status.message(), "operations: there are 20000, and at most 16384");
 
     // Actions within actions, deeper than any flow of OVS.
@@ -74,7 +78,11 @@ async fn a_thousand_watchers_that_stand_still_hold_up_nobody() {
     let mut watchers = Vec::new();
     for number in 0..WATCHERS {
         // Some connections with many calls each.
-        let client = if number % 200 == 0 { connect(&daemon).await } else { watchers.last().map(|(client, _): &(Client, _)| client.clone()).unwrap() };
+        let client = if number % 200 == 0 {
+            connect(&daemon).await
+        } else {
+            watchers.last().map(|(client, _): &(Client, _)| client.clone()).unwrap()
+        };
         let stream = client.flows().watch(v1::WatchRequest::default()).await.unwrap().into_inner();
         watchers.push((client, stream));
     }

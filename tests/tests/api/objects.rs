@@ -4,7 +4,7 @@ use sluice_client::{flow, v1};
 use sluice_flow::field::FIELDS;
 use sluice_tests::daemon::{CONFIG, Daemon};
 
-use crate::stream::{connect, told};
+use crate::stream::{connect, details, told};
 
 #[tokio::test]
 async fn objects_are_made_listed_and_removed() {
@@ -51,11 +51,16 @@ async fn capabilities_are_what_the_backend_says_of_each_field_and_action() {
     assert_eq!((action("output"), action("ct")), (None, None));
     // The same words as of a flow that asks for it.
     let userspace = action("userspace");
-    let asked = v1::explain_request::Flow::Candidate(flow("in_port(client),eth_type(0x0800),ipv4(proto=6,frag=no)", "userspace(pid=1)"));
+    let asked = v1::explain_request::Flow::Candidate(flow(
+        "in_port(client),eth_type(0x0800),ipv4(proto=6,frag=no)",
+        "userspace(pid=1)",
+    ));
     let explained = client.flows().explain(v1::ExplainRequest { flow: Some(asked) }).await.unwrap().into_inner();
     let by_flow = match explained.verdict.unwrap() {
         v1::explain_response::Verdict::Rule(_) => None,
         v1::explain_response::Verdict::Refusal(refusal) => Some(refusal),
     };
-    assert_eq!(userspace, by_flow);
+    let words =
+        |refusal: Option<sluice_client::rpc::Status>| refusal.map(|refusal| (details(Some(&refusal)), refusal.message));
+    assert_eq!(words(userspace), words(by_flow));
 }

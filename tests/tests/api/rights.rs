@@ -8,6 +8,7 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use sluice_client::{Client, Tls, flow, v1};
 use sluice_tests::daemon::{CONFIG, Daemon, new_folder};
+use sluice_tests::world::eventually;
 use tonic::Code;
 
 use crate::stream::{add_all, dump, of, udp};
@@ -86,7 +87,8 @@ async fn a_client_over_tcp_may_do_what_its_name_may() {
     let authority = Authority::new(&folder);
     let address = free_address();
     let daemon = Daemon::start(&authority.config(address, CLIENTS));
-    let client = async |name: &str| Client::remote(&format!("https://{address}"), &authority.tls(name, "agent.example")).await;
+    let client =
+        async |name: &str| Client::remote(&format!("https://{address}"), &authority.tls(name, "agent.example")).await;
 
     let controller = client("controller.example").await.unwrap();
     add_all(&controller, "story", [flow(&udp(1), "server")]).await;
@@ -124,7 +126,9 @@ async fn certificates_are_read_again_when_they_change_and_those_that_have_ended_
     let (certificate, key) = authority.certify("controller.example", true);
     let ended = Tls { certificate: certificate.into_bytes(), key: key.into_bytes(), ..tls.clone() };
     assert!(connect(&ended).await.is_err());
-    assert!(daemon.log().contains("is turned away"), "{}", daemon.log());
+    eventually("the log says so", || {
+        daemon.log().contains("is turned away: invalid peer certificate: certificate expired")
+    });
     let elsewhere = folder.join("elsewhere");
     let of_another = Authority::new(&elsewhere).tls("controller.example", "agent.example");
     assert!(connect(&Tls { authority: tls.authority.clone(), ..of_another }).await.is_err());
@@ -133,7 +137,7 @@ async fn certificates_are_read_again_when_they_change_and_those_that_have_ended_
     fs::write(folder.join("agent.pem"), "nothing").unwrap();
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     connect(&tls).await.unwrap();
-    assert!(daemon.log().contains("the old ones stay"), "{}", daemon.log());
+    eventually("the log says so", || daemon.log().contains("the old ones stay: "));
     authority.renew_server("renewed.example");
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     assert!(connect(&tls).await.is_err(), "the agent has another name now");
@@ -158,7 +162,10 @@ fn half_a_configuration_is_refused_with_its_place() {
     for (api, words) in [
         ("[api]\nlisten = \"127.0.0.1:1\"\n", "`listen`, `certificate`, `key` and `client_ca` go together"),
         ("[[api.client]]\nname = \"x\"\n", "there is no `listen`"),
-        ("[api]\nlisten = \"127.0.0.1:1\"\ncertificate = \"a\"\nkey = \"/b\"\nclient_ca = \"/c\"\n", "a is not an absolute path"),
+        (
+            "[api]\nlisten = \"127.0.0.1:1\"\ncertificate = \"a\"\nkey = \"/b\"\nclient_ca = \"/c\"\n",
+            "a is not an absolute path",
+        ),
         ("[api]\nunknown = 1\n", "unknown"),
     ] {
         let ran = check(api);
