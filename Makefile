@@ -1,6 +1,6 @@
 # What others rely on: `make demo`, `make test`, `make packages`, `make bench`. Each brings what it needs on a fresh Debian machine.
 
-.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-rdma-core packages image test-packages test-arm64 test-systemd bench lab clean
+.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-clients test-rdma-core packages image test-packages test-arm64 test-systemd bench lab clean
 
 # `sluiced` and `sluice`, in target/release.
 build:
@@ -26,8 +26,8 @@ test-connectx:
 	scripts/test connectx
 
 # Both, and every scenario on both kernels and on the device, of which the others play a part; and test-pages, test-browser,
-# test-rdma-core and test-packages.
-test-all: test-pages test-browser test-rdma-core test-packages
+# test-clients, test-rdma-core and test-packages.
+test-all: test-pages test-browser test-clients test-rdma-core test-packages
 	scripts/test all
 
 # `make demo` and what `make test` installs, in a new root of Debian.
@@ -44,6 +44,12 @@ test-browser:
 	scripts/setup browser
 	cargo build --workspace --bins
 	tests/browser/run
+
+# Clients of the gRPC interface in Python and Go.
+test-clients:
+	scripts/setup clients
+	cargo build --workspace --bins
+	tests/clients/run
 
 # The mirror with the rdma-core and the libclang of Debian 13.
 test-rdma-core:

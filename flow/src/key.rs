@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_field_is_read_back_as_it_was_set() {
-        for spec in crate::field::FIELDS {
+        for spec in FIELDS {
             let mut key = Key { words: [u64::MAX; KEY_WORDS] };
             let value = 0x0123_4567_89ab_cdef_fedc_ba98_7654_3210 & spec.field.full_mask();
             key.set(spec.field, value);
@@ -495,7 +495,7 @@ mod tests {
             let compact = MaskedKey::new(&full);
             assert_eq!(compact.expand(), full);
             assert!(compact.matches(&full.key));
-            for spec in crate::field::FIELDS {
+            for spec in FIELDS {
                 assert_eq!(compact.get(spec.field), (full.key.get(spec.field), full.mask.get(spec.field)));
             }
         }

@@ -57,7 +57,7 @@ pub(super) fn read_fields(fields: &v1::MatchFields) -> Result<Match, InputError>
             return Err(InputError::field(field, "it is named twice"));
         }
         let value = read_number(field, value)?;
-        let mask = mask.as_deref().map_or(Ok(field.full_mask()), |mask| read_number(field, mask))?;
+        let mask = if mask.is_empty() { field.full_mask() } else { read_number(field, mask)? };
         if value & !mask != 0 {
             return Err(InputError::field(field, "its value has bits that its mask leaves out"));
         }
@@ -97,7 +97,7 @@ pub(super) fn write_fields(matching: &MaskedKey<'_>) -> Option<v1::MatchFields> 
     let write = |(field, mask): (Field, u128)| v1::MatchField {
         field: number(field).into(),
         value: write_number(&full.key, field),
-        mask: (mask != field.full_mask()).then(|| number_bytes(mask, field)),
+        mask: if mask == field.full_mask() { Vec::new() } else { number_bytes(mask, field) },
     };
     Some(v1::MatchFields { fields: full.fields()?.into_iter().map(write).collect() })
 }
@@ -146,7 +146,7 @@ mod tests {
         let field = |field: v1::Field, value: &[u8], mask: Option<&[u8]>| v1::MatchField {
             field: field.into(),
             value: value.to_vec(),
-            mask: mask.map(<[u8]>::to_vec),
+            mask: mask.unwrap_or_default().to_vec(),
         };
         let error = |fields: &[v1::MatchField]| {
             read_fields(&v1::MatchFields { fields: fields.to_vec() }).unwrap_err().to_string()
