@@ -14,10 +14,20 @@ const BATCHES: usize = 4;
 /// A stream of operations of one owner. Whoever sends much reads answers meanwhile: an agent whose answers nobody reads takes no more.
 #[derive(Debug)]
 pub struct Apply {
+    sending: Sending,
+    receiving: Receiving,
+}
+
+/// The end of a stream into which operations go. The stream ends when it is dropped; answers still come.
+#[derive(Debug)]
+pub struct Sending {
     owner: String,
     requests: Option<mpsc::Sender<v1::ApplyRequest>>,
-    answers: Streaming<v1::ApplyResponse>,
 }
+
+/// The end of a stream from which answers come.
+#[derive(Debug)]
+pub struct Receiving(Streaming<v1::ApplyResponse>);
 
 /// An answer of the agent.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,27 +46,47 @@ impl Client {
         let first = v1::ApplyRequest { owner: owner.to_owned(), operations: Vec::new() };
         requests.send(first).await.map_err(|_| Error::Ended)?;
         let answers = self.flows().apply(ReceiverStream::new(sent)).await?.into_inner();
-        Ok(Apply { owner: owner.to_owned(), requests: Some(requests), answers })
+        let sending = Sending { owner: owner.to_owned(), requests: Some(requests) };
+        Ok(Apply { sending, receiving: Receiving(answers) })
     }
 }
 
 impl Apply {
     /// Sends a batch. Waits while the agent does not take it.
     pub async fn send(&mut self, operations: impl IntoIterator<Item = v1::Operation>) -> Result<(), Error> {
-        let request = v1::ApplyRequest { owner: self.owner.clone(), operations: operations.into_iter().collect() };
-        let requests = self.requests.as_ref().ok_or(Error::Ended)?;
-        requests.send(request).await.map_err(|_| Error::Ended)
+        self.sending.send(operations).await
     }
 
     /// Says that there are no more operations. Their answers still come.
     pub fn finish(&mut self) {
-        self.requests = None;
+        self.sending.requests = None;
     }
 
     /// The next answer; `None` at the end, after [`finish`](Self::finish).
     pub async fn next(&mut self) -> Result<Option<Answer>, Error> {
+        self.receiving.next().await
+    }
+
+    /// Both ends, for one who sends while answers come.
+    pub fn split(self) -> (Sending, Receiving) {
+        (self.sending, self.receiving)
+    }
+}
+
+impl Sending {
+    /// Sends a batch. Waits while the agent does not take it.
+    pub async fn send(&mut self, operations: impl IntoIterator<Item = v1::Operation>) -> Result<(), Error> {
+        let request = v1::ApplyRequest { owner: self.owner.clone(), operations: operations.into_iter().collect() };
+        let requests = self.requests.as_ref().ok_or(Error::Ended)?;
+        requests.send(request).await.map_err(|_| Error::Ended)
+    }
+}
+
+impl Receiving {
+    /// The next answer; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Answer>, Error> {
         use v1::apply_response::Answer as Told;
-        while let Some(response) = self.answers.message().await? {
+        while let Some(response) = self.0.message().await? {
             match response.answer {
                 // That of the first message.
                 Some(Told::Accepted(accepted)) if accepted.acceptances.is_empty() => {}

@@ -28,7 +28,7 @@ use std::path::Path;
 pub use sluice_api::{Details, rpc, v1};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-pub use self::apply::{Answer, Apply, add, delete, flow, modify};
+pub use self::apply::{Answer, Apply, Receiving, Sending, add, delete, flow, modify};
 pub use self::replace::{Replace, Replaced};
 
 /// A connection to an agent. Clones share it.
