@@ -19,6 +19,8 @@ mod dump;
 mod errors;
 mod fields;
 mod flows;
+#[cfg(test)]
+mod hostile;
 mod leases;
 mod objects;
 mod outcomes;
