@@ -7,23 +7,23 @@ use sluice_flow::ControllerName;
 use tonic::{Request, Status};
 
 use super::tls::Identity;
+use crate::agent::Agent;
 use crate::config::ApiClient;
 
 /// What the client of a connection may do.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) enum Access {
     /// Everything: the client came by the socket in the run folder, which lets in whom the control socket lets in.
     Everything,
-    /// What the configuration said, when the client connected, of one with a name in its certificate; nothing if that is none.
+    /// What the configuration says of a client with a name in this certificate; nothing if it says none.
     Certified(Arc<Certified>),
     /// Nothing.
     Nothing,
 }
 
-#[derive(Debug)]
 pub(super) struct Certified {
     identity: Identity,
-    client: Option<ApiClient>,
+    agent: Arc<Agent>,
 }
 
 impl Access {
@@ -32,10 +32,9 @@ impl Access {
         request.extensions().get().cloned().unwrap_or(Self::Nothing)
     }
 
-    /// What the configuration lets a client with this certificate do.
-    pub(super) fn of_certificate(identity: Identity, clients: &[ApiClient]) -> Self {
-        let client = clients.iter().find(|client| identity.names.contains(&client.name)).cloned();
-        Self::Certified(Arc::new(Certified { identity, client }))
+    /// What the configuration lets a client with this certificate do, as it is at each call.
+    pub(super) fn of_certificate(identity: Identity, agent: Arc<Agent>) -> Self {
+        Self::Certified(Arc::new(Certified { identity, agent }))
     }
 
     /// Fails unless the client may see what there is.
@@ -64,19 +63,24 @@ impl Access {
     }
 
     /// What the configuration says of the client; `None` if it may do everything.
-    fn client(&self) -> Result<Option<&ApiClient>, Status> {
+    fn client(&self) -> Result<Option<ApiClient>, Status> {
         match self {
             Self::Everything => Ok(None),
             Self::Nothing => Err(Status::unauthenticated("it is not known who asks")),
             Self::Certified(certified) => {
-                let Identity { names, until } = &certified.identity;
-                let names = names.join(" or ");
+                let Certified { identity: Identity { names, until }, agent } = &**certified;
                 if *until < SystemTime::now() {
-                    return Err(Status::unauthenticated(format!("the certificate of {names} has ended")));
+                    return Err(Status::unauthenticated(format!(
+                        "the certificate of {} has ended",
+                        names.join(" or ")
+                    )));
                 }
-                let unknown =
-                    || Status::permission_denied(format!("the configuration has no [[api.client]] named {names}"));
-                certified.client.as_ref().map(Some).ok_or_else(unknown)
+                let config = agent.config();
+                let client = config.api.clients.iter().find(|client| names.contains(&client.name));
+                client.cloned().map(Some).ok_or_else(|| {
+                    let names = names.join(" or ");
+                    Status::permission_denied(format!("the configuration has no [[api.client]] named {names}"))
+                })
             }
         }
     }

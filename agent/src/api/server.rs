@@ -23,6 +23,8 @@ use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
 
 use super::access::Access;
 use super::leases::{LOOK, Leases, LeasesError, look};
@@ -30,6 +32,7 @@ use super::tls::{Identity, Tls, TlsError};
 use super::{Api, Shared};
 use crate::agent::Agent;
 use crate::config::Remote;
+use crate::observe::readiness::readiness;
 
 /// Connections at a time, each way.
 const CONNECTIONS: usize = 256;
@@ -43,6 +46,8 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 const WINDOW: u32 = 1 << 20;
 /// How long calls that are under way may take to end once the agent stops.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// How often the health of the services is renewed.
+const HEALTH: Duration = Duration::from_millis(500);
 /// How long it is waited after nothing could be accepted: too many files, most likely.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -122,9 +127,7 @@ pub async fn serve(agent: Arc<Agent>, listeners: Listeners, stop: impl Future<Ou
     });
     let shared = Shared(api);
     let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_serving::<FlowsServer<Shared>>().await;
-    health.set_serving::<ObjectsServer<Shared>>().await;
-    health.set_serving::<AgentServer<Shared>>().await;
+    parts.spawn(report_health(shared.0.clone(), health));
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -154,6 +157,21 @@ pub async fn serve(agent: Arc<Agent>, listeners: Listeners, stop: impl Future<Ou
     // Streams of events would never end by themselves.
     let _ = timeout(FAREWELL, serving).await;
     Ok(())
+}
+
+/// Says of all services what `/readyz` says of the agent.
+async fn report_health(api: Arc<Api>, health: HealthReporter) {
+    const SERVICES: [&str; 4] = ["", "sluice.v1.Agent", "sluice.v1.Flows", "sluice.v1.Objects"];
+    let mut looks = interval(HEALTH);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        let is_ready = readiness(&api.agent).is_ok();
+        let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+        for service in SERVICES {
+            health.set_service_status(service, status).await;
+        }
+    }
 }
 
 /// Accepts whom the control socket lets in.
@@ -215,7 +233,7 @@ async fn admit(api: &Api, acceptor: &TlsAcceptor, stream: TcpStream) -> io::Resu
     let stream = acceptor.accept(stream).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let identity = Identity::of(certificate.ok_or_else(|| io::Error::other("it has shown no certificate"))?)?;
-    let access = Access::of_certificate(identity, &api.service.view().config().api.clients);
+    let access = Access::of_certificate(identity, api.agent.clone());
     Ok((Io::Remote(Box::new(stream)), access))
 }
 

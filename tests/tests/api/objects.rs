@@ -1,8 +1,18 @@
 //! Ports, meters, mirrors and capabilities; and what a program can learn without any `.proto` file.
 
 use sluice_client::{flow, v1};
+use sluice_control::api_socket;
 use sluice_flow::field::FIELDS;
 use sluice_tests::daemon::{CONFIG, Daemon};
+use sluice_tests::world::eventually;
+use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 use crate::stream::{connect, details, told};
 
@@ -63,4 +73,47 @@ async fn capabilities_are_what_the_backend_says_of_each_field_and_action() {
     let words =
         |refusal: Option<sluice_client::rpc::Status>| refusal.map(|refusal| (details(Some(&refusal)), refusal.message));
     assert_eq!(words(userspace), words(by_flow));
+}
+
+async fn channel(daemon: &Daemon) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("unix:{}", api_socket(&daemon.run_dir()).display()));
+    endpoint.unwrap().connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn health_is_the_readiness_of_the_agent() {
+    let daemon = Daemon::start(CONFIG);
+    let mut health = HealthClient::new(channel(&daemon).await);
+    let mut status = async |service: &str| {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        health.check(request).await.unwrap().into_inner().status()
+    };
+    for service in ["", "sluice.v1.Agent", "sluice.v1.Flows", "sluice.v1.Objects"] {
+        assert_eq!(status(service).await, ServingStatus::Serving, "{service}");
+    }
+    daemon.appctl(&["revalidator/pause"]);
+    eventually("the agent is not ready", || daemon.http("/readyz").0 == 503);
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!(status("sluice.v1.Flows").await, ServingStatus::NotServing);
+}
+
+#[tokio::test]
+async fn reflection_has_all_services_with_their_messages() {
+    let daemon = Daemon::start(CONFIG);
+    let mut reflection = ServerReflectionClient::new(channel(&daemon).await);
+    let mut ask = async |request: MessageRequest| {
+        let request = ServerReflectionRequest { host: String::new(), message_request: Some(request) };
+        let mut answers = reflection.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
+        answers.message().await.unwrap().unwrap().message_response.unwrap()
+    };
+    let MessageResponse::ListServicesResponse(listed) = ask(MessageRequest::ListServices(String::new())).await else {
+        panic!("services are listed")
+    };
+    let names: Vec<_> = listed.service.iter().map(|service| service.name.as_str()).collect();
+    for service in ["sluice.v1.Agent", "sluice.v1.Flows", "sluice.v1.Objects", "grpc.health.v1.Health"] {
+        assert!(names.contains(&service), "{names:?}");
+    }
+    let symbol = MessageRequest::FileContainingSymbol("sluice.v1.MatchField".to_owned());
+    let MessageResponse::FileDescriptorResponse(files) = ask(symbol).await else { panic!("there is such a message") };
+    assert!(!files.file_descriptor_proto.is_empty());
 }

@@ -105,6 +105,16 @@ async fn a_client_over_tcp_may_do_what_its_name_may() {
     let stranger = client("stranger.example").await.unwrap();
     let denied = stranger.flows().dump(v1::DumpRequest::default()).await.unwrap_err();
     assert_eq!(denied.message(), "the configuration has no [[api.client]] named stranger.example");
+
+    // What a name may do is renewed by a reload, and holds for connections that there are.
+    let file = daemon.folder().join("sluiced.toml");
+    let config = daemon.config().replace("owners = [\"story\"]", "owners = [\"other\"]");
+    fs::write(&file, config).unwrap();
+    let reloaded = daemon.sluice(&["reload"]);
+    assert!(reloaded.out.contains("changed: api.client"), "{reloaded:?}");
+    add_all(&controller, "other", [flow(&udp(2), "server")]).await;
+    let mut story = controller.apply("story").await.unwrap();
+    assert!(story.next().await.is_err());
     drop(daemon);
     fs::remove_dir_all(folder).unwrap();
 }
