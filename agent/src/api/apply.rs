@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use sluice_api::v1::apply_response::Answer;
+use sluice_api::v1::apply_response::Answer as Told;
 use sluice_api::v1::operation::Change;
 use sluice_api::{rpc, v1};
 use sluice_flow::{ControllerName, Origin};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tonic::{Status, Streaming};
 
 use super::Api;
@@ -20,7 +21,7 @@ use crate::service::{AddFlow, DeleteFlow, FlowRequest, ModifyFlow};
 /// Operations in one message at the most.
 const MOST_OPERATIONS: usize = 16_384;
 
-/// Batches of one stream whose outcomes are still to be told. With more, the stream is not read from.
+/// Batches of one stream that wait for the log, and whose outcomes are still to be told. With more, the stream is not read from.
 const BATCHES: usize = 4;
 
 /// Messages that wait for a client who reads them.
@@ -28,6 +29,8 @@ const ANSWERS: usize = 4;
 
 /// What a client of a stream of answers reads.
 pub(super) type Answers<T> = mpsc::Receiver<Result<T, Status>>;
+/// Where such answers are written.
+pub(super) type Answer<T> = mpsc::Sender<Result<T, Status>>;
 
 /// A batch that was accepted.
 struct Batch {
@@ -46,13 +49,15 @@ pub(super) fn apply(
     let (answer, answers) = mpsc::channel(ANSWERS);
     let api = api.clone();
     tokio::spawn(async move {
-        let (told, to_tell) = mpsc::channel(BATCHES);
-        let telling = tokio::spawn(tell_outcomes(api.clone(), to_tell, answer.clone()));
-        let result = take(&api, &access, requests, &told, &answer).await;
-        drop(told);
+        let (taken, to_accept) = mpsc::channel(BATCHES);
+        let (accepted, to_tell) = mpsc::channel(BATCHES);
         // What was accepted is answered before the stream ends, well or badly.
-        let _ = telling.await;
-        if let Err(status) = result {
+        let (taking, accepting, ()) = tokio::join!(
+            take(&api, &access, requests, taken),
+            tell_acceptances(to_accept, accepted, &answer),
+            tell_outcomes(&api, to_tell, &answer),
+        );
+        if let Err(status) = accepting.and(taking) {
             // Nobody reads it if the client is gone.
             let _ = answer.send(Err(status)).await;
         }
@@ -60,15 +65,24 @@ pub(super) fn apply(
     answers
 }
 
+/// A batch that the table takes on, or has taken on, and that the log may not have yet.
+type Taken = JoinHandle<Result<Batch, Status>>;
+
+/// Takes batches on, one after the other, while earlier ones wait for the log.
 async fn take(
     api: &Arc<Api>,
     access: &Access,
     mut requests: Streaming<v1::ApplyRequest>,
-    told: &mpsc::Sender<Batch>,
-    answer: &mpsc::Sender<Result<v1::ApplyResponse, Status>>,
+    taken: mpsc::Sender<Taken>,
 ) -> Result<(), Status> {
     let mut owner: Option<ControllerName> = None;
-    while let Some(request) = requests.message().await? {
+    loop {
+        let request = tokio::select! {
+            request = requests.message() => request?,
+            // Nobody reads answers, or a batch has failed as a whole.
+            () = taken.closed() => return Ok(()),
+        };
+        let Some(request) = request else { return Ok(()) };
         // A certificate may end while a stream goes on.
         access.read()?;
         let owner = match owner {
@@ -81,21 +95,41 @@ async fn take(
             let reason = format!("there are {}, and at most {MOST_OPERATIONS}", request.operations.len());
             return Err(InputError::new("operations", reason).into());
         }
-        let mut batch = api.blocking(move |api| accept(api, owner, request.operations)).await??;
-        let acceptances = Answer::Accepted(std::mem::take(&mut batch.acceptances));
-        if answer.send(Ok(v1::ApplyResponse { answer: Some(acceptances) })).await.is_err() {
+        let (is_taken, turn) = oneshot::channel();
+        let batch = api.spawn_blocking(move |api| accept(api, owner, request.operations, is_taken)).await;
+        // The operations of the next batch come after those of this one. An error means that this one has failed, which its answer says.
+        let _ = turn.await;
+        if taken.send(batch).await.is_err() {
             return Ok(());
         }
-        // Ends only if nobody reads outcomes.
-        if told.send(batch).await.is_err() {
+    }
+}
+
+/// Tells the acceptances of one batch after the other, each once the log has it.
+async fn tell_acceptances(
+    mut taken: mpsc::Receiver<Taken>,
+    accepted: mpsc::Sender<Batch>,
+    answer: &Answer<v1::ApplyResponse>,
+) -> Result<(), Status> {
+    while let Some(batch) = taken.recv().await {
+        let mut batch = batch.await.map_err(|error| Status::internal(format!("the call was cut off: {error}")))??;
+        let acceptances = Some(Told::Accepted(std::mem::take(&mut batch.acceptances)));
+        if answer.send(Ok(v1::ApplyResponse { answer: acceptances })).await.is_err()
+            || accepted.send(batch).await.is_err()
+        {
             return Ok(());
         }
     }
     Ok(())
 }
 
-/// Takes a batch on, and waits until it survives the death of the agent.
-fn accept(api: &Api, owner: ControllerName, operations: Vec<v1::Operation>) -> Result<Batch, Status> {
+/// Takes a batch on, says so, and waits until it survives the death of the agent.
+fn accept(
+    api: &Api,
+    owner: ControllerName,
+    operations: Vec<v1::Operation>,
+    is_taken: oneshot::Sender<()>,
+) -> Result<Batch, Status> {
     let (service, origin) = (&api.service, Origin::Controller(owner));
     let ports = service.view().ports();
     let mut reader = FlowReader::new(&ports, service.view().seed(), origin);
@@ -118,8 +152,11 @@ fn accept(api: &Api, owner: ControllerName, operations: Vec<v1::Operation>) -> R
         };
         acceptances.push(v1::Acceptance { id: operation.id, ufid, error });
     }
+    let stream = stream.accepted();
+    // A stream that is gone meanwhile waits for nothing.
+    let _ = is_taken.send(());
     // A receipt is no use to a caller who goes on to hear the outcome.
-    let durable = stream.accepted().durable().map_err(|error| call_failed(&error))?;
+    let durable = stream.durable().map_err(|error| call_failed(&error))?;
     let _ = durable.receipt();
     Ok(Batch { acceptances: v1::Acceptances { acceptances }, operations: settling, accepted })
 }
@@ -156,12 +193,8 @@ fn read_change(
 }
 
 /// Tells the outcomes of one batch after the other.
-async fn tell_outcomes(
-    api: Arc<Api>,
-    mut batches: mpsc::Receiver<Batch>,
-    answer: mpsc::Sender<Result<v1::ApplyResponse, Status>>,
-) {
-    while let Some(Batch { operations, accepted, .. }) = batches.recv().await {
+async fn tell_outcomes(api: &Api, mut accepted: mpsc::Receiver<Batch>, answer: &Answer<v1::ApplyResponse>) {
+    while let Some(Batch { operations, accepted, .. }) = accepted.recv().await {
         let mut rest = accepted.iter();
         while !rest.as_slice().is_empty() {
             let clock = &*api.clock;
@@ -169,7 +202,7 @@ async fn tell_outcomes(
                 outcomes = operations.outcomes(&mut rest, clock) => outcomes,
                 () = answer.closed() => return,
             };
-            let outcomes = v1::ApplyResponse { answer: Some(Answer::Outcomes(outcomes)) };
+            let outcomes = v1::ApplyResponse { answer: Some(Told::Outcomes(outcomes)) };
             if answer.send(Ok(outcomes)).await.is_err() {
                 return;
             }

@@ -38,6 +38,7 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use sluice_flow::{Clock, ControllerName};
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tonic::{Response, Status};
 
 use self::leases::Leases;
@@ -95,14 +96,22 @@ impl Api {
         self: &Arc<Self>,
         run: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Status> {
+        let task = self.spawn_blocking(run).await;
+        task.await.map_err(|error| Status::internal(format!("the call was cut off: {error}")))
+    }
+
+    /// The same of what is waited for later.
+    async fn spawn_blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        run: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
         let turn = self.changing.clone().acquire_owned().await;
         let api = self.clone();
-        let task = tokio::task::spawn_blocking(move || {
+        tokio::task::spawn_blocking(move || {
             let result = run(&api);
             drop(turn);
             result
-        });
-        task.await.map_err(|error| Status::internal(format!("the call was cut off: {error}")))
+        })
     }
 
     /// Notes something that people should know of.
