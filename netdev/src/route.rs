@@ -21,6 +21,7 @@ const AF_INET6: u8 = 10;
 
 const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
+const RTA_IIF: u16 = 3;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
@@ -69,14 +70,16 @@ pub(crate) struct Neighbour {
 pub(crate) struct Egress {
     pub(crate) name: String,
     pub(crate) mac: Option<MacAddress>,
+    pub(crate) mtu: u32,
     pub(crate) is_up: bool,
 }
 
-/// Asks the kernel for its way to an address. Fails with its reason if it has none.
+/// Asks the kernel for its way to an address: that of its own packets, or of those that came in by a device. Fails with its reason if it has none.
 pub(crate) fn route(
     control: &mut Control,
     destination: IpAddr,
     source: Option<IpAddr>,
+    ingress: Option<Ifindex>,
 ) -> Result<Option<Route>, LinkError> {
     let mut found = None;
     let body = |writer: &mut Writer<'_>| {
@@ -85,6 +88,9 @@ pub(crate) fn route(
         put_address(writer, RTA_DST, destination);
         if let Some(source) = source {
             put_address(writer, RTA_SRC, source);
+        }
+        if let Some(ingress) = ingress {
+            writer.put(RTA_IIF, &ingress.0.to_ne_bytes());
         }
     };
     control.request("look up a route", kind::GET_ROUTE, 0, body, |message| {
@@ -183,11 +189,12 @@ pub(crate) fn egress(control: &mut Control, ifindex: Ifindex) -> Result<Option<E
     let answer = control.request("look up a device", kind::GET_LINK, 0, body, |message| {
         let link = LinkMessage::parse(message.payload).map_err(|_| Malformed::Truncated { place: "link" })?;
         let is_up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
-        let mut egress = Egress { name: String::new(), mac: None, is_up };
+        let mut egress = Egress { name: String::new(), mac: None, mtu: 0, is_up };
         for attribute in link.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => egress.name = name,
                 LinkAttribute::Address(bytes) => egress.mac = bytes.try_into().ok(),
+                LinkAttribute::Mtu(mtu) => egress.mtu = mtu,
                 _ => {}
             }
         }
