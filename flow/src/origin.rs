@@ -8,6 +8,8 @@ pub enum Origin {
     Command,
     /// The kernel's Open vSwitch datapath. Open vSwitch itself keeps the flow and says after a restart whether it is still wanted.
     OpenVswitch,
+    /// The kernel's connection tracking. A connection ends there, and is found there after a restart.
+    Conntrack,
 }
 
 impl Origin {
@@ -16,6 +18,7 @@ impl Origin {
         match self {
             Self::Command => "command",
             Self::OpenVswitch => "ovs",
+            Self::Conntrack => "conntrack",
         }
     }
 
@@ -24,6 +27,7 @@ impl Origin {
         match self {
             Self::Command => "whoever added it by a command",
             Self::OpenVswitch => "Open vSwitch",
+            Self::Conntrack => "the kernel's connection tracking",
         }
     }
 
