@@ -5,9 +5,6 @@ use crate::wire::{Entry, TCP, status};
 /// Why a direction of a connection is left to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum Reason {
-    /// Nothing here says which packets are in it.
-    #[error("connections in a zone cannot be told from others by their packets")]
-    Zone,
     /// Only IPv4 is taken.
     #[error("connections of IPv6 are not taken")]
     Ipv6,
@@ -59,9 +56,6 @@ pub enum Reason {
 /// Returns why it may not.
 pub(crate) fn judge(entry: &Entry) -> Result<(), Reason> {
     let has = |bits: u32| entry.status & bits != 0;
-    if entry.has_zone {
-        return Err(Reason::Zone);
-    }
     if entry.original.source.is_ipv6() {
         return Err(Reason::Ipv6);
     }

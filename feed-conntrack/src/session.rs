@@ -115,8 +115,7 @@ impl<'a> Session<'a> {
                 self.settle()?;
             }
             let since = self.compared.elapsed();
-            let is_silent =
-                || self.table.connections.values().any(|known| !known.is_told && known.ufids().next().is_some());
+            let is_silent = || self.table.connections.values().any(|known| !known.is_told && known.has_flows());
             if self.must_compare && since >= BETWEEN_COMPARISONS
                 || since >= COMPARE
                 || since >= COMPARE_SILENT && is_silent()
@@ -203,7 +202,7 @@ impl<'a> Session<'a> {
     fn place(&mut self, original: &Direction) -> Result<(), Trouble> {
         let Some(connection) = self.table.connections.get(original) else { return Ok(()) };
         let entry = connection.entry.clone();
-        let has_flows = connection.ufids().next().is_some();
+        let has_flows = connection.has_flows();
         let (targets, sides) = match judge(&entry) {
             Ok(()) => self.sides(&entry),
             Err(reason) => (Vec::new(), Some([Err(reason); 2])),

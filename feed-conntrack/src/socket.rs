@@ -82,7 +82,7 @@ pub(crate) enum Heard {
     NotAll,
 }
 
-/// Hears of connections of TCP and UDP in the network namespace that it was opened in.
+/// Hears of connections of TCP and UDP in the network namespace that it was opened in, and in no zone of conntrack.
 pub(crate) struct Events {
     netlink: Netlink,
     received: Box<[u8]>,
@@ -166,7 +166,7 @@ impl Requests {
         Ok(Self { netlink, received: vec![0; ROOM].into(), sequence: 0, port })
     }
 
-    /// Passes on all connections of TCP and UDP.
+    /// Passes on all connections of TCP and UDP that are in no zone.
     pub(crate) fn all(&mut self, see: &mut dyn FnMut(Entry)) -> Result<(), SocketError> {
         let step = "list connections";
         let mut datagram = Vec::new();
@@ -176,7 +176,9 @@ impl Requests {
         while !is_done {
             self.answers(step, &mut |answer| {
                 match answer {
-                    Answer::Content(message) => Entry::read(message.payload)?.into_iter().for_each(&mut *see),
+                    Answer::Content(message) => {
+                        Entry::read(message.payload)?.filter(is_routed).into_iter().for_each(&mut *see);
+                    }
                     Answer::Done(0) => is_done = true,
                     Answer::Done(errno) => return Err(refused(step, errno)),
                     Answer::Acknowledgement(told) if told.errno != 0 => return Err(refused(step, told.errno)),
@@ -301,9 +303,17 @@ fn event(message: &Message<'_>) -> Option<Event> {
         _ => return None,
     };
     match Entry::read(message.payload) {
-        Ok(entry) => entry.map(|entry| if is_gone { Event::Gone(entry.original) } else { Event::Is(entry) }),
+        Ok(entry) => {
+            let entry = entry.filter(is_routed)?;
+            Some(if is_gone { Event::Gone(entry.original) } else { Event::Is(entry) })
+        }
         Err(malformed) => Some(Event::Unreadable(malformed)),
     }
+}
+
+/// Whether it is in the zone of packets that are routed. Those of another one, such as of Open vSwitch, may have the same addresses and ports.
+fn is_routed(entry: &Entry) -> bool {
+    !entry.has_zone
 }
 
 fn open() -> Result<(Netlink, u32), SocketError> {

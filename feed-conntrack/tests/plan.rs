@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 use sluice_feed_conntrack::{Planned, Side, plan};
-use sluice_flow::backend::BackendConfig;
+use sluice_flow::backend::{BackendConfig, Checker};
 use sluice_flow::connection::Direction;
 use sluice_flow::port::{PortKind, PortNumber};
 use sluice_flow::text::{parse_actions, parse_key};
@@ -94,11 +94,10 @@ fn what_is_not_translated_is_not_set() {
     assert_eq!(matching.mask.get(Field::TcpFlags), 0);
 }
 
-#[test]
-fn tc_takes_them_in_one_rule_each() {
-    let mut checker = sluice_offload_tc::Config::default().checker();
+/// Whether a backend would ask its device for each of the flows of TCP and of UDP.
+fn takes(mut checker: Box<dyn Checker>) {
     for (number, name) in [(1, "client"), (2, "server")] {
-        let port = Port { number: PortNumber(number), name: name.parse().unwrap(), kind: PortKind::Physical };
+        let port = Port { number: PortNumber(number), name: name.parse().unwrap(), kind: PortKind::Representor };
         checker.port(&port).unwrap();
     }
     for protocol in [6, 17] {
@@ -110,4 +109,11 @@ fn tc_takes_them_in_one_rule_each() {
             checker.flow(&flow).unwrap();
         }
     }
+}
+
+#[test]
+fn every_backend_takes_them() {
+    takes(sluice_offload_tc::Config::default().checker());
+    takes(sluice_offload_dv::Config::default().checker());
+    takes(sluice_offload_soft::Config::default().checker());
 }

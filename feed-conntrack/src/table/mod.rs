@@ -23,6 +23,8 @@ const REOPEN: Duration = Duration::from_secs(30);
 pub(crate) struct Table {
     pub(crate) connections: HashMap<Direction, Connection>,
     owners: HashMap<Ufid, Owner>,
+    /// How many connections have flows.
+    placed: usize,
     /// The number of the last comparison.
     round: u32,
     /// The number of the last look at what was counted.
@@ -141,17 +143,21 @@ impl Table {
     pub(crate) fn remove(&mut self, original: &Direction) -> Option<Connection> {
         let connection = self.connections.remove(original)?;
         connection.ufids().for_each(|ufid| _ = self.owners.remove(&ufid));
+        self.placed -= usize::from(connection.has_flows());
         Some(connection)
     }
 
     /// Notes which flow a direction has for some values of the TTL. Returns the one that it had before, if that was another one.
     pub(crate) fn own(&mut self, original: Direction, side: usize, variant: usize, ufid: Option<Ufid>) -> Option<Ufid> {
-        let of = &mut self.connections.get_mut(&original)?.sides[side].variants[variant];
+        let connection = self.connections.get_mut(&original)?;
+        let had_flows = connection.has_flows();
+        let of = &mut connection.sides[side].variants[variant];
         let before = std::mem::replace(&mut of.ufid, ufid);
         if before != ufid {
             (of.packets, of.base) = (0, 0);
             before.iter().for_each(|before| _ = self.owners.remove(before));
         }
+        self.placed = self.placed + usize::from(connection.has_flows()) - usize::from(had_flows);
         if let Some(ufid) = ufid {
             self.owners.insert(ufid, Owner { original, side, variant, look: self.look });
         }
@@ -159,8 +165,8 @@ impl Table {
     }
 
     /// How many connections have flows.
-    pub(crate) fn placed(&self) -> usize {
-        self.connections.values().filter(|connection| connection.ufids().next().is_some()).count()
+    pub(crate) const fn placed(&self) -> usize {
+        self.placed
     }
 
     /// Begins a comparison: all that is there is put again.
@@ -217,6 +223,11 @@ impl Connection {
     /// Its flows.
     pub(crate) fn ufids(&self) -> impl Iterator<Item = Ufid> + use<'_> {
         self.sides.iter().flat_map(|side| side.variants.iter().filter_map(|variant| variant.ufid))
+    }
+
+    /// Whether it has a flow.
+    pub(crate) fn has_flows(&self) -> bool {
+        self.ufids().next().is_some()
     }
 
     /// Whether the kernel calls it assured.

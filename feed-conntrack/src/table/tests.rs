@@ -131,7 +131,9 @@ fn flows_that_somebody_has_taken_away_are_missed_and_those_of_nobody_found() {
     assert_eq!(look(&mut table, &[(1, 0), (2, 0), (3, 0)], now), [original]);
     table.begin_look();
     assert!(!table.count(&standing(99, 1), now));
+    assert_eq!(table.placed(), 1);
     let removed = table.remove(&original).unwrap();
+    assert_eq!(table.placed(), 0);
     assert_eq!(removed.ufids().count(), 4);
     table.begin_look();
     assert!(!table.count(&standing(1, 1), now));
