@@ -82,6 +82,9 @@ const STORIES: &[Story] = &[
     ("a_next_hop_with_another_address_is_followed_and_streams_stay_alive", |_| {
         connections::a_next_hop_with_another_address_is_followed_and_streams_stay_alive();
     }),
+    ("what_the_kernel_tells_nobody_is_found_by_a_comparison", |_| {
+        connections::what_the_kernel_tells_nobody_is_found_by_a_comparison();
+    }),
     ("rules_that_somebody_changes_are_found_and_mended", |_| {
         accidents::rules_that_somebody_changes_are_found_and_mended();
     }),

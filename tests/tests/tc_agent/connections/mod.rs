@@ -7,6 +7,11 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use sluice_tests::daemon::Daemon;
+use socket2::SockRef;
+
 use self::router::{CLIENT, Frames, OWN_AT_SERVER, PORT, Router, SERVER, datagram, ours};
 use crate::switch::{eventually, run, sluice, within};
 
@@ -47,6 +52,19 @@ impl Connection {
         }
     }
 
+    /// Goes on until each direction has a flow that counts, and no other.
+    fn talk_until_forwarded(&mut self, daemon: &Daemon) {
+        eventually("each direction has a flow that counts, and no other", || {
+            self.talk(1);
+            are_forwarded(daemon)
+        });
+    }
+
+    /// Has it end by a RST.
+    fn abort(self) {
+        SockRef::from(&self.client).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
     /// Ends it, and says how long the kernel remembers it.
     fn end(self) -> Duration {
         let begun = Instant::now();
@@ -55,6 +73,13 @@ impl Connection {
         eventually("the kernel has forgotten the connection", || entries("tcp").is_empty());
         begun.elapsed()
     }
+}
+
+/// Whether there are two flows, and both have counted packets.
+fn are_forwarded(daemon: &Daemon) -> bool {
+    let flows = ours(daemon);
+    let counts = |flow: &Value| flow["state"] == "partial" && flow["packets"].as_u64() > Some(0);
+    flows.len() == 2 && flows.iter().all(counts)
 }
 
 /// The kernel's connections of a protocol, as conntrack prints them.
@@ -76,11 +101,7 @@ pub(crate) fn an_established_connection_is_forwarded_before_the_router_and_ends_
     let mut daemon = router.start("");
     let mut connection = Connection::new(&listener);
     assert_eq!(connection.server.peer_addr().unwrap().ip().to_string(), OWN_AT_SERVER);
-    eventually("each direction has a flow that counts, and no other", || {
-        connection.talk(1);
-        let flows = ours(&daemon);
-        flows.len() == 2 && flows.iter().all(|flow| flow["state"] == "partial" && flow["packets"].as_u64() > Some(0))
-    });
+    connection.talk_until_forwarded(&daemon);
     let packets = || -> Vec<_> { ours(&daemon).iter().map(|flow| flow["packets"].as_u64().unwrap()).collect() };
     let (before, forwarded) = (packets(), router.forwarded());
     connection.talk(200);
@@ -162,8 +183,7 @@ pub(crate) fn a_next_hop_with_another_address_is_followed_and_streams_stay_alive
     let daemon = router.start("");
     eventually("each direction has a flow that counts, and no other", || {
         talk(0);
-        let flows = ours(&daemon);
-        flows.len() == 2 && flows.iter().all(|flow| flow["state"] == "partial" && flow["packets"].as_u64() > Some(0))
+        are_forwarded(&daemon)
     });
     let forwarded = router.forwarded();
     let begun = Instant::now();
@@ -206,4 +226,46 @@ pub(crate) fn a_next_hop_with_another_address_is_followed_and_streams_stay_alive
     // Without a packet the kernel forgets it, and its flows go.
     eventually("the flows are gone", || ours(&daemon).is_empty());
     assert!(entries("udp").is_empty());
+}
+
+pub(crate) fn what_the_kernel_tells_nobody_is_found_by_a_comparison() {
+    /// More than there is room for.
+    const MANY: usize = 500;
+    let router = Router::new();
+    let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
+    // Of a connection that is older than whoever listens the kernel tells nothing (`nf_conntrack_events` of 2).
+    let mut older = Connection::new(&listener);
+    older.talk(5);
+    let mut daemon = router.start("queue_bytes = 65536\n");
+    older.talk_until_forwarded(&daemon);
+    let begun = Instant::now();
+    older.abort();
+    eventually("the flows are gone", || ours(&daemon).is_empty());
+    println!("flows of a connection that nobody was told of are gone {:?} after the RST", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+
+    // Its rules go on without it, and the next agent has flows of the connection as well.
+    let mut connection = Connection::new(&listener);
+    connection.talk_until_forwarded(&daemon);
+    daemon.signal("KILL");
+    daemon.wait();
+    let forwarded = router.forwarded();
+    connection.talk(50);
+    assert_eq!(router.forwarded(), forwarded, "the kernel has forwarded packets");
+    let daemon = router.start("queue_bytes = 65536\n");
+    connection.talk_until_forwarded(&daemon);
+
+    // Nobody reads what the kernel tells.
+    let signal = |signal| kill_process(Pid::from_raw(daemon.pid().cast_signed()).unwrap(), signal).unwrap();
+    signal(Signal::STOP);
+    let clients: Vec<_> = within("client", || (0..MANY).map(|_| UdpSocket::bind((CLIENT, 0)).unwrap()).collect());
+    for client in clients {
+        client.send_to(&datagram(0), (SERVER, PORT)).unwrap();
+    }
+    run(&format!("conntrack -D -p tcp --orig-src {CLIENT}"));
+    signal(Signal::CONT);
+    eventually("the loss is counted", || {
+        daemon.metric("sluice_source_losses_total{source=\"conntrack\"}") >= Some(1.0)
+    });
+    eventually("the flows are gone", || ours(&daemon).is_empty());
 }
