@@ -17,6 +17,11 @@ pub enum Reason {
     /// Two would forward the same packets.
     #[error("a flowtable of nftables forwards them")]
     Flowtable,
+    /// The device's rules would not do it in full.
+    #[error(
+        "the kernel translates them, and rules of tc in software leave a wrong checksum in what is still to be cut into segments (GRO)"
+    )]
+    Translated,
     /// TCP that ends.
     #[error("they are not established")]
     NotEstablished,
@@ -50,11 +55,11 @@ pub enum Reason {
 }
 
 /// Says whether the device may forward what belongs to a connection. That it is assured, so that it is no longer only begun, is the caller's to
-/// see.
+/// see; so is whether a connection may be translated.
 ///
 /// # Errors
 /// Returns why it may not.
-pub(crate) fn judge(entry: &Entry) -> Result<(), Reason> {
+pub(crate) fn judge(entry: &Entry, may_be_translated: bool) -> Result<(), Reason> {
     let has = |bits: u32| entry.status & bits != 0;
     if entry.original.source.is_ipv6() {
         return Err(Reason::Ipv6);
@@ -70,6 +75,9 @@ pub(crate) fn judge(entry: &Entry) -> Result<(), Reason> {
     }
     if has(status::DYING) || entry.original.protocol == TCP && entry.is_established != Some(true) {
         return Err(Reason::NotEstablished);
+    }
+    if !may_be_translated && entry.is_translated() {
+        return Err(Reason::Translated);
     }
     Ok(())
 }

@@ -203,7 +203,7 @@ impl<'a> Session<'a> {
         let Some(connection) = self.table.connections.get(original) else { return Ok(()) };
         let entry = connection.entry.clone();
         let has_flows = connection.has_flows();
-        let (targets, sides) = match judge(&entry) {
+        let (targets, sides) = match judge(&entry, self.options.translated) {
             Ok(()) => self.sides(&entry),
             Err(reason) => (Vec::new(), Some([Err(reason); 2])),
         };
@@ -392,7 +392,9 @@ impl<'a> Session<'a> {
 
     /// Sets the timeout of connections anew whose packets only the device sees.
     fn refresh(&mut self, now: Instant) -> Result<(), Trouble> {
-        let is_due = |known: &&mut Connection| known.has_moved && known.due <= now && judge(&known.entry).is_ok();
+        // Timeouts of TCP that ends are the kernel's own.
+        let lasts = |entry: &Entry| entry.original.protocol != TCP || entry.is_established == Some(true);
+        let is_due = |known: &&mut Connection| known.has_moved && known.due <= now && lasts(&known.entry);
         let mut refreshed = Vec::new();
         for connection in self.table.connections.values_mut().filter(is_due) {
             (connection.has_moved, connection.refreshed) = (false, Some(now));

@@ -17,6 +17,8 @@ const NAP: Duration = Duration::from_millis(50);
 pub struct Options {
     /// How many connections have flows, at most.
     pub connections: usize,
+    /// Whether connections that the kernel translates have flows.
+    pub translated: bool,
     /// The bytes of notifications that wait at most.
     pub queue_bytes: usize,
     /// How often it is looked what was counted.

@@ -91,6 +91,19 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Whether answers do not come back as the packets that they answer came in: the kernel translates addresses or ports.
+    pub fn is_translated(&self) -> bool {
+        let Self { original, reply, .. } = self;
+        let answers = Direction {
+            source: original.destination,
+            destination: original.source,
+            source_port: original.destination_port,
+            destination_port: original.source_port,
+            ..*original
+        };
+        answers != *reply
+    }
+
     /// Reads what is behind the header of netlink; `None` if it is about another protocol than TCP or UDP.
     ///
     /// # Errors

@@ -22,6 +22,10 @@ pub struct ConntrackSource {
     /// How many connections have flows, at most; others are left to the kernel. Default 10000.
     #[serde(deserialize_with = "forms::positive")]
     pub connections: usize,
+    /// Whether connections that the kernel translates (NAT) have flows. Default: yes, but with `tc` only if its `policy` is `"skip_sw"` at the start.
+    /// The kernel's act_csum passes over what is still to be cut into segments (GRO, TSO), so that rules in software leave a wrong
+    /// checksum there, which TCP survives slowly.
+    pub translated: Option<bool>,
     /// The bytes of notifications of the kernel that wait for the agent at most, 64 KiB to 1 GiB. When more come, they are lost, and all
     /// connections are compared. Default 8388608.
     #[serde(deserialize_with = "forms::queue_bytes")]
@@ -30,7 +34,7 @@ pub struct ConntrackSource {
 
 impl Default for ConntrackSource {
     fn default() -> Self {
-        Self { connections: 10_000, queue_bytes: 8 << 20 }
+        Self { connections: 10_000, translated: None, queue_bytes: 8 << 20 }
     }
 }
 

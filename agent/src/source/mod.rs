@@ -63,11 +63,17 @@ fn configured(config: &Config) -> Result<Vec<Box<dyn Source>>, FeedbackError> {
     if let Some(conntrack) = &config.sources.conntrack {
         sources.push(Box::new(ConntrackSource::new(ConnectionOptions {
             connections: conntrack.connections,
+            translated: conntrack.translated.unwrap_or_else(|| translates_whole(config)),
             queue_bytes: conntrack.queue_bytes,
             interval: config.poll_interval,
         })));
     }
     Ok(sources)
+}
+
+/// Whether rules translate all packets as the kernel does, checksums included: in software, tc does not those that are still to be cut into segments.
+fn translates_whole(config: &Config) -> bool {
+    config.backend.name() != "tc" || config.backend.settings().get("policy").is_some_and(|policy| policy == "skip_sw")
 }
 
 fn datapath(ovs: &OvsSource, config: &Config) -> Result<DatapathSource, FeedbackError> {

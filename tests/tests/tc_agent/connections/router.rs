@@ -17,8 +17,8 @@ use crate::switch::{Switch, eventually, run, sluice, within};
 
 pub(super) const CLIENT: &str = "10.1.0.2";
 pub(super) const SERVER: &str = "10.2.0.2";
-/// What the server takes for the client.
-pub(super) const OWN_AT_SERVER: &str = "10.2.0.1";
+/// What the server takes for the client. The checksum of a packet is another one with it.
+pub(super) const OWN_AT_SERVER: &str = "10.2.0.77";
 /// Where the server listens.
 pub(super) const PORT: u16 = 5000;
 
@@ -33,7 +33,7 @@ impl Router {
     pub(super) fn new() -> Self {
         run("modprobe --all nf_conntrack nf_conntrack_netlink nf_tables nf_nat nft_chain_nat nft_masq");
         let switch = Switch::new();
-        batch(&["addr add 10.1.0.1/24 dev client", "addr add 10.2.0.1/24 dev server"].map(str::to_owned));
+        batch(&["addr add 10.1.0.1/24 dev client".to_owned(), format!("addr add {OWN_AT_SERVER}/24 dev server")]);
         for (name, network) in [("client", 1), ("server", 2)] {
             let lines = [
                 "neigh flush dev eth0".to_owned(),
@@ -56,7 +56,8 @@ impl Router {
 
     /// Starts an agent and waits until it hears of connections.
     pub(super) fn start(&self, keys: &str) -> Daemon {
-        let daemon = self.0.start_with("tc.policy = \"skip_hw\"", &format!("[source.conntrack]\n{keys}"));
+        let daemon =
+            self.0.start_with("tc.policy = \"skip_hw\"", &format!("[source.conntrack]\ntranslated = true\n{keys}"));
         eventually("the kernel is heard", || daemon.metric("sluice_source_up{source=\"conntrack\"}") == Some(1.0));
         daemon
     }
