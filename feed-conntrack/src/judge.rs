@@ -5,9 +5,6 @@ use crate::wire::{Entry, TCP, status};
 /// Why a direction of a connection is left to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum Reason {
-    /// Only IPv4 is taken.
-    #[error("connections of IPv6 are not taken")]
-    Ipv6,
     /// `nf_conntrack_ftp` and the like.
     #[error("a helper of the kernel reads their packets")]
     Helper,
@@ -55,15 +52,12 @@ pub enum Reason {
 }
 
 /// Says whether the device may forward what belongs to a connection. That it is assured, so that it is no longer only begun, is the caller's to
-/// see; so is whether a connection may be translated.
+/// see.
 ///
 /// # Errors
 /// Returns why it may not.
-pub(crate) fn judge(entry: &Entry, may_be_translated: bool) -> Result<(), Reason> {
+pub(crate) fn judge(entry: &Entry) -> Result<(), Reason> {
     let has = |bits: u32| entry.status & bits != 0;
-    if entry.original.source.is_ipv6() {
-        return Err(Reason::Ipv6);
-    }
     if entry.has_helper {
         return Err(Reason::Helper);
     }
@@ -75,9 +69,6 @@ pub(crate) fn judge(entry: &Entry, may_be_translated: bool) -> Result<(), Reason
     }
     if has(status::DYING) || entry.original.protocol == TCP && entry.is_established != Some(true) {
         return Err(Reason::NotEstablished);
-    }
-    if !may_be_translated && entry.is_translated() {
-        return Err(Reason::Translated);
     }
     Ok(())
 }

@@ -5,17 +5,22 @@ use std::time::Duration;
 
 use crate::wire::TCP;
 
-const FOLDER: &str = "/proc/sys/net/netfilter";
+const FOLDER: &str = "/proc/sys/net";
 
 /// How long the kernel keeps an established connection without a packet; `None` if it does not say.
 pub(crate) fn timeout(protocol: u8) -> Option<Duration> {
-    let name = if protocol == TCP { "nf_conntrack_tcp_timeout_established" } else { "nf_conntrack_udp_timeout_stream" };
-    read(name).map(Duration::from_secs)
+    let name = if protocol == TCP { "tcp_timeout_established" } else { "udp_timeout_stream" };
+    read(&format!("netfilter/nf_conntrack_{name}")).map(Duration::from_secs)
 }
 
 /// Whether the kernel tells nothing of connections, to nobody (`nf_conntrack_events` of 0).
 pub(crate) fn is_silent() -> bool {
-    read("nf_conntrack_events") == Some(0)
+    read("netfilter/nf_conntrack_events") == Some(0)
+}
+
+/// Whether IPv6 is forwarded. That of IPv4 shows in its routes.
+pub(crate) fn forwards_ipv6() -> bool {
+    read("ipv6/conf/all/forwarding").is_some_and(|is_on| is_on != 0)
 }
 
 fn read(name: &str) -> Option<u64> {

@@ -12,11 +12,40 @@ use sluice_netdev::MacAddress;
 
 use crate::wire::TCP;
 
-const ETH_P_IP: u16 = 0x0800;
+/// What the headers of a family of addresses are called.
+struct Family {
+    eth_type: u16,
+    attribute: Attribute,
+    source: Field,
+    destination: Field,
+    protocol: Field,
+    ttl: Field,
+    fragment: Field,
+}
+
+const IPV4: Family = Family {
+    eth_type: 0x0800,
+    attribute: Attribute::Ipv4,
+    source: Field::Ipv4Src,
+    destination: Field::Ipv4Dst,
+    protocol: Field::Ipv4Proto,
+    ttl: Field::Ipv4Ttl,
+    fragment: Field::Ipv4Frag,
+};
+const IPV6: Family = Family {
+    eth_type: 0x86dd,
+    attribute: Attribute::Ipv6,
+    source: Field::Ipv6Src,
+    destination: Field::Ipv6Dst,
+    protocol: Field::Ipv6Proto,
+    ttl: Field::Ipv6Hlimit,
+    fragment: Field::Ipv6Frag,
+};
+
 /// FIN, SYN and RST: packets by which the kernel follows the state of a connection.
 const TCP_STATE_FLAGS: u128 = 0x07;
 
-/// The values of the TTL that flows match, as value and mask: together 32 and above. The kernel answers a packet whose TTL is 1, and nothing may
+/// The values of the TTL, or of the hop limit, that flows match, as value and mask: together 32 and above. The kernel answers a packet whose TTL is 1, and nothing may
 /// decrement 0, so that no flow may be for any TTL; and a flow matches bits, not a range. Packets of one sender have one TTL as a rule, so
 /// that one of these counts them and the others need not stay.
 pub(crate) const TTLS: [(u8, u8); VARIANTS] = [(0x40, 0x60), (0x20, 0x20), (0x80, 0xe0)];
@@ -55,12 +84,13 @@ fn matching(received: &Direction, side: &Side, (ttl, mask): (u8, u8)) -> Match {
     found.set_exact(Field::InPort, side.ingress.0.into());
     found.set_exact(Field::EthDst, number(side.ingress_mac));
     found.set_exact(Field::VlanPresent, 0);
-    found.set_exact(Field::EthType, ETH_P_IP.into());
-    found.set_exact(Field::Ipv4Src, bits(received.source));
-    found.set_exact(Field::Ipv4Dst, bits(received.destination));
-    found.set_exact(Field::Ipv4Proto, received.protocol.into());
-    found.set(Field::Ipv4Ttl, ttl.into(), mask.into());
-    found.set_exact(Field::Ipv4Frag, FRAGMENT_NO.into());
+    let family = family(received);
+    found.set_exact(Field::EthType, family.eth_type.into());
+    found.set_exact(family.source, bits(received.source));
+    found.set_exact(family.destination, bits(received.destination));
+    found.set_exact(family.protocol, received.protocol.into());
+    found.set(family.ttl, ttl.into(), mask.into());
+    found.set_exact(family.fragment, FRAGMENT_NO.into());
     let [source, destination] = ports(received.protocol).1;
     found.set_exact(source, received.source_port.into());
     found.set_exact(destination, received.destination_port.into());
@@ -73,9 +103,10 @@ fn matching(received: &Direction, side: &Side, (ttl, mask): (u8, u8)) -> Match {
 fn actions(received: &Direction, answers: &Direction, side: &Side) -> ActionList {
     let (protocol, [source_port, destination_port]) = ports(received.protocol);
     // An answer goes to where the packet that it answers has come from.
+    let family = family(received);
     let addresses = changed(&[
-        (Field::Ipv4Src, bits(received.source), bits(answers.destination)),
-        (Field::Ipv4Dst, bits(received.destination), bits(answers.source)),
+        (family.source, bits(received.source), bits(answers.destination)),
+        (family.destination, bits(received.destination), bits(answers.source)),
     ]);
     let ports = changed(&[
         (source_port, received.source_port.into(), answers.destination_port.into()),
@@ -83,7 +114,7 @@ fn actions(received: &Direction, answers: &Direction, side: &Side) -> ActionList
     ]);
     let ethernet = [(Field::EthSrc, number(side.egress_mac)), (Field::EthDst, number(side.next_hop))];
     let ethernet = ethernet.map(|(field, value)| (field, value, field.full_mask()));
-    let sets = [(Attribute::Ethernet, ethernet.into()), (Attribute::Ipv4, addresses), (protocol, ports)];
+    let sets = [(Attribute::Ethernet, ethernet.into()), (family.attribute, addresses), (protocol, ports)];
     let sets = sets.into_iter().filter(|(_, fields)| !fields.is_empty());
     let sets = sets.map(|(attribute, fields): (_, Box<[_]>)| Action::Set(FieldSet { attribute, fields }));
     // Nothing is behind `dec_ttl` in its list: no packet that matches has a TTL of 1.
@@ -94,6 +125,10 @@ fn actions(received: &Direction, answers: &Direction, side: &Side) -> ActionList
 fn changed(fields: &[(Field, u128, u128)]) -> Box<[(Field, u128, u128)]> {
     let changed = fields.iter().filter(|(_, before, after)| before != after);
     changed.map(|(field, _, after)| (*field, *after, field.full_mask())).collect()
+}
+
+const fn family(direction: &Direction) -> &'static Family {
+    if direction.source.is_ipv4() { &IPV4 } else { &IPV6 }
 }
 
 /// The header that has the ports, and its fields for them.

@@ -59,6 +59,8 @@ pub(crate) struct Session<'a> {
     table: Table,
     /// Ports of the agent by the name of their device, as far as they were asked for.
     ports: HashMap<String, Option<PortNumber>>,
+    /// Whether the kernel forwards IPv6.
+    forwards_ipv6: bool,
     /// Connections whose flows may have to change.
     unsettled: HashSet<Direction>,
     /// All must be compared, as soon as that may be.
@@ -89,6 +91,7 @@ impl<'a> Session<'a> {
             ways,
             table,
             ports,
+            forwards_ipv6: kernel::forwards_ipv6(),
             unsettled,
             must_compare: false,
             compared: now,
@@ -203,7 +206,10 @@ impl<'a> Session<'a> {
         let Some(connection) = self.table.connections.get(original) else { return Ok(()) };
         let entry = connection.entry.clone();
         let has_flows = connection.has_flows();
-        let (targets, sides) = match judge(&entry, self.options.translated) {
+        let (targets, sides) = match judge(&entry) {
+            Ok(()) if entry.original.source.is_ipv6() && !self.forwards_ipv6 => {
+                (Vec::new(), Some([Err(Reason::NotForwarded); 2]))
+            }
             Ok(()) => self.sides(&entry),
             Err(reason) => (Vec::new(), Some([Err(reason); 2])),
         };
@@ -213,6 +219,9 @@ impl<'a> Session<'a> {
             unneeded.for_each(|target| self.ways.release(target, original));
         }
         let Some(mut sides) = sides else { return Ok(()) };
+        if !self.options.translated && entry.is_translated() {
+            sides = sides.map(|side| side.and(Err(Reason::Translated)));
+        }
         let is_wanted = sides.iter().any(Result::is_ok);
         if is_wanted && !has_flows && self.table.placed() >= self.options.connections {
             sides = [Err(Reason::Limit); 2];
@@ -372,8 +381,9 @@ impl<'a> Session<'a> {
         strays.into_iter().for_each(|ufid| self.intake.delete(ufid));
         self.unsettled.extend(self.table.end_look(now));
         self.refresh(now)?;
+        let forwarded_ipv6 = std::mem::replace(&mut self.forwards_ipv6, kernel::forwards_ipv6());
         let has_other_ports = self.ports.iter().any(|(device, port)| self.intake.port(device) != *port);
-        if has_other_ports {
+        if has_other_ports || forwarded_ipv6 != self.forwards_ipv6 {
             self.ports.clear();
             self.unsettled.extend(self.table.connections.keys());
         }

@@ -37,6 +37,16 @@ fn connection(protocol: u8) -> [Direction; 2] {
     [direction(([10, 1, 0, 2], 40_000), server), direction(server, ([10, 2, 0, 1], 1025))]
 }
 
+/// The same of IPv6.
+fn connection_of_ipv6(protocol: u8) -> [Direction; 2] {
+    let address = |text: &str| text.parse().unwrap();
+    let [original, reply] = connection(protocol);
+    [
+        Direction { source: address("fd01::2"), destination: address("fd02::2"), ..original },
+        Direction { source: address("fd02::2"), destination: address("fd02::4d"), ..reply },
+    ]
+}
+
 fn read(key: &str, actions: &str) -> Planned {
     (parse_key(key, &()).unwrap().matching, parse_actions(actions, &()).unwrap())
 }
@@ -71,6 +81,17 @@ fn both_directions_do_what_the_kernel_would_do() {
     );
     assert_eq!(back[0].0, expected.0);
     assert_eq!(back[0].1, expected.1);
+}
+
+#[test]
+fn those_of_ipv6_match_and_change_its_header() {
+    let [original, reply] = connection_of_ipv6(17);
+    let expected = read(
+        "recirc_id(0),in_port(1),eth(dst=02:00:00:00:01:01),eth_type(0x86dd),ipv6(src=fd01::2,dst=fd02::2,proto=17,hlimit=64/0x60,frag=no),\
+         udp(src=40000,dst=5000)",
+        "set(eth(src=02:00:00:00:02:01,dst=02:00:00:00:02:02)),set(ipv6(src=fd02::4d)),set(udp(src=1025)),dec_ttl(le_1(drop)),2",
+    );
+    assert_eq!(plan(&original, &reply, &CLIENT)[0], expected);
 }
 
 #[test]

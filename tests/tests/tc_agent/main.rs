@@ -85,6 +85,9 @@ const STORIES: &[Story] = &[
     ("what_the_kernel_tells_nobody_is_found_by_a_comparison", |_| {
         connections::what_the_kernel_tells_nobody_is_found_by_a_comparison();
     }),
+    ("connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right", |_| {
+        connections::connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right();
+    }),
     ("rules_that_somebody_changes_are_found_and_mended", |_| {
         accidents::rules_that_somebody_changes_are_found_and_mended();
     }),

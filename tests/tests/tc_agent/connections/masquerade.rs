@@ -19,21 +19,24 @@ const BEGIN: u16 = 0x10;
 const END: u16 = 0x11;
 /// `NLM_F_APPEND`
 const APPEND: u16 = 0x800;
-const AF_INET: u8 = 2;
 /// `NF_INET_POST_ROUTING`, and the priority of `nat` there.
 const POSTROUTING: u32 = 4;
 const SOURCE_NAT: u32 = 100;
 
-/// `nft add rule ip router out masquerade`, in a new chain `out` of type nat at postrouting, in the namespace of this thread.
-pub(super) fn masquerade() {
+/// `AF_INET` and `AF_INET6`, which nftables takes for its families `ip` and `ip6`.
+pub(super) const IP: u8 = 2;
+pub(super) const IP6: u8 = 10;
+
+/// `nft add rule ip router out masquerade`, or `ip6`, in a new chain `out` of type nat at postrouting, in the namespace of this thread.
+pub(super) fn masquerade(family: u8) {
     let mut datagram = Vec::new();
     put(&mut datagram, BEGIN, 0, |writer| writer.raw(&[0, 0, 0, NFTABLES.to_le_bytes()[0]]));
     put(&mut datagram, NEW_TABLE, flag::CREATE, |writer| {
-        writer.raw(&[AF_INET, 0, 0, 0]);
+        writer.raw(&[family, 0, 0, 0]);
         writer.put_text(1, NAME);
     });
     put(&mut datagram, NEW_CHAIN, flag::CREATE, |writer| {
-        writer.raw(&[AF_INET, 0, 0, 0]);
+        writer.raw(&[family, 0, 0, 0]);
         writer.put_text(1, NAME);
         writer.put_text(3, "out");
         writer.nest(4, |writer| {
@@ -43,7 +46,7 @@ pub(super) fn masquerade() {
         writer.put_text(7, "nat");
     });
     put(&mut datagram, NEW_RULE, flag::CREATE | APPEND, |writer| {
-        writer.raw(&[AF_INET, 0, 0, 0]);
+        writer.raw(&[family, 0, 0, 0]);
         writer.put_text(1, NAME);
         writer.put_text(2, "out");
         writer.nest(4, |writer| writer.nest(1, |writer| writer.put_text(1, "masq")));

@@ -21,6 +21,8 @@ const ENDING: Duration = Duration::from_secs(4);
 const STREAM: Duration = Duration::from_secs(6);
 /// How long packets may go to a next hop that is another one now.
 const BOUND: Duration = Duration::from_millis(100);
+/// What tc does in software with a translation is enough for packets that are not cut into segments.
+const TRANSLATED: &str = "translated = true\n";
 /// Bytes of a question and of its answer.
 const LENGTH: usize = 100;
 
@@ -32,7 +34,8 @@ struct Connection {
 
 impl Connection {
     fn new(listener: &TcpListener) -> Self {
-        let client = within("client", || TcpStream::connect((SERVER, PORT)).unwrap());
+        let server = listener.local_addr().unwrap();
+        let client = within("client", || TcpStream::connect(server).unwrap());
         let (server, _) = listener.accept().unwrap();
         for end in [&client, &server] {
             end.set_nodelay(true).unwrap();
@@ -98,7 +101,7 @@ pub(crate) fn an_established_connection_is_forwarded_before_the_router_and_ends_
     alone.talk(5);
     let forgotten_alone = alone.end();
 
-    let mut daemon = router.start("");
+    let mut daemon = router.start(TRANSLATED);
     let mut connection = Connection::new(&listener);
     assert_eq!(connection.server.peer_addr().unwrap().ip().to_string(), OWN_AT_SERVER);
     connection.talk_until_forwarded(&daemon);
@@ -180,7 +183,7 @@ pub(crate) fn a_next_hop_with_another_address_is_followed_and_streams_stay_alive
         server.send_to(&buffer, from).unwrap();
         client.recv(&mut buffer).unwrap();
     };
-    let daemon = router.start("");
+    let daemon = router.start(TRANSLATED);
     eventually("each direction has a flow that counts, and no other", || {
         talk(0);
         are_forwarded(&daemon)
@@ -236,7 +239,7 @@ pub(crate) fn what_the_kernel_tells_nobody_is_found_by_a_comparison() {
     // Of a connection that is older than whoever listens the kernel tells nothing (`nf_conntrack_events` of 2).
     let mut older = Connection::new(&listener);
     older.talk(5);
-    let mut daemon = router.start("queue_bytes = 65536\n");
+    let mut daemon = router.start("translated = true\nqueue_bytes = 65536\n");
     older.talk_until_forwarded(&daemon);
     let begun = Instant::now();
     older.abort();
@@ -252,7 +255,7 @@ pub(crate) fn what_the_kernel_tells_nobody_is_found_by_a_comparison() {
     let forwarded = router.forwarded();
     connection.talk(50);
     assert_eq!(router.forwarded(), forwarded, "the kernel has forwarded packets");
-    let daemon = router.start("queue_bytes = 65536\n");
+    let daemon = router.start("translated = true\nqueue_bytes = 65536\n");
     connection.talk_until_forwarded(&daemon);
 
     // Nobody reads what the kernel tells.
@@ -267,5 +270,30 @@ pub(crate) fn what_the_kernel_tells_nobody_is_found_by_a_comparison() {
     eventually("the loss is counted", || {
         daemon.metric("sluice_source_losses_total{source=\"conntrack\"}") >= Some(1.0)
     });
+    eventually("the flows are gone", || ours(&daemon).is_empty());
+}
+
+pub(crate) fn connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right() {
+    let router = Router::new();
+    let server = router.add_ipv6();
+    let listener = within("server", || TcpListener::bind((server, PORT)).unwrap());
+    let mut connection = Connection::new(&listener);
+    connection.talk(5);
+    let mut daemon = router.start("");
+    const WHY: &str = "2: the kernel translates them, and rules of tc in software leave a wrong checksum";
+    eventually("it is known why", || sluice(&daemon, &["show"]).contains(WHY));
+    assert!(ours(&daemon).is_empty());
+    assert_eq!(daemon.appctl(&["exit"]).code, Some(0));
+    assert!(daemon.wait().success());
+
+    let daemon = router.start(TRANSLATED);
+    connection.talk_until_forwarded(&daemon);
+    let forwarded = router.forwarded_ipv6();
+    connection.talk(100);
+    assert_eq!(router.forwarded_ipv6(), forwarded, "the kernel has forwarded packets");
+    assert!(sluice(&daemon, &["dump-flows"]).contains("set(ipv6(src=fd02::77))"));
+
+    // What is not forwarded any more has no flows.
+    std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "0").unwrap();
     eventually("the flows are gone", || ours(&daemon).is_empty());
 }

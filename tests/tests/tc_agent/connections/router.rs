@@ -12,7 +12,7 @@ use sluice_tests::daemon::Daemon;
 use sluice_tests::lab::iproute::{batch, batch_in};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::masquerade::masquerade;
+use super::masquerade::{IP, IP6, masquerade};
 use crate::switch::{Switch, eventually, run, sluice, within};
 
 pub(super) const CLIENT: &str = "10.1.0.2";
@@ -45,8 +45,19 @@ impl Router {
         // The server knows no way to the client.
         batch_in("client", &["route add default via 10.1.0.1".to_owned()]);
         fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
-        masquerade();
+        masquerade(IP);
         Self(switch)
+    }
+
+    /// Gives it addresses of IPv6 beside, which it masquerades as well, and says where the server is.
+    pub(super) fn add_ipv6(&self) -> &'static str {
+        let nodad = |network, host, device| format!("addr add fd0{network}::{host}/64 dev {device} nodad");
+        batch(&[nodad(1, 1, "client"), nodad(2, 77, "server")]);
+        batch_in("client", &[nodad(1, 2, "eth0"), "route add default via inet6 fd01::1".to_owned()]);
+        batch_in("server", &[nodad(2, 2, "eth0")]);
+        fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
+        masquerade(IP6);
+        "fd02::2"
     }
 
     /// Sets a timeout of connection tracking.
@@ -56,8 +67,7 @@ impl Router {
 
     /// Starts an agent and waits until it hears of connections.
     pub(super) fn start(&self, keys: &str) -> Daemon {
-        let daemon =
-            self.0.start_with("tc.policy = \"skip_hw\"", &format!("[source.conntrack]\ntranslated = true\n{keys}"));
+        let daemon = self.0.start_with("tc.policy = \"skip_hw\"", &format!("[source.conntrack]\n{keys}"));
         eventually("the kernel is heard", || daemon.metric("sluice_source_up{source=\"conntrack\"}") == Some(1.0));
         daemon
     }
@@ -69,6 +79,13 @@ impl Router {
         let [names, values] = [lines.next().unwrap(), lines.next().unwrap()];
         let at = names.split_whitespace().position(|name| name == "ForwDatagrams").unwrap();
         values.split_whitespace().nth(at).unwrap().parse().unwrap()
+    }
+
+    /// The same of IPv6 (`Ip6OutForwDatagrams`).
+    pub(super) fn forwarded_ipv6(&self) -> u64 {
+        let text = fs::read_to_string("/proc/thread-self/net/snmp6").unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix("Ip6OutForwDatagrams")).unwrap();
+        value.trim().parse().unwrap()
     }
 
     /// Gives the server another Ethernet address, which the router knows at once, and returns it.
