@@ -38,10 +38,10 @@ pub enum Reason {
     #[error("they come or leave by a device that is no port of the agent")]
     NoPort,
     /// What comes in at a port would not leave by it.
-    #[error("answers take another way than the packets that they answer")]
+    #[error("answers take another way than the packets that they answer, or both the same device")]
     Asymmetric,
     /// The kernel says so to the sender, or makes fragments.
-    #[error("packets may be longer than the device takes that they leave by")]
+    #[error("packets may be longer than the route or the device takes that they leave by")]
     Mtu,
     /// `connections` of the configuration.
     #[error("there are as many connections with flows as may be")]

@@ -345,7 +345,7 @@ impl NextHops {
         let none = |egress| NoNextHop::NoEgress { destination, egress };
         Ok(match route::egress(&mut self.control, route.egress)? {
             Some(egress) if egress.is_up => {
-                let mtu = egress.mtu;
+                let mtu = route.mtu.unwrap_or(egress.mtu);
                 let way = |mac| Way { route, name: egress.name.clone(), mac, mtu };
                 egress.mac.map(way).ok_or_else(|| none(egress.name))
             }

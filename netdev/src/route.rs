@@ -25,7 +25,10 @@ const RTA_IIF: u16 = 3;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
+const RTA_METRICS: u16 = 8;
 const RTA_VIA: u16 = 18;
+/// In `RTA_METRICS`.
+const RTAX_MTU: u16 = 2;
 /// `RTN_UNICAST`
 const UNICAST: u8 = 1;
 
@@ -49,6 +52,8 @@ pub(crate) struct Route {
     pub(crate) neighbour: IpAddr,
     /// From which address they come.
     pub(crate) source: Option<IpAddr>,
+    /// The bytes of the longest packet, if the route says so and not the device.
+    pub(crate) mtu: Option<u32>,
 }
 
 /// Whom packets are given to, on one device.
@@ -111,7 +116,7 @@ fn read_route(message: &Message<'_>, destination: IpAddr) -> Result<Option<Route
     if route_type != UNICAST {
         return Ok(None);
     }
-    let (mut egress, mut neighbour, mut source) = (None, destination, None);
+    let (mut egress, mut neighbour, mut source, mut mtu) = (None, destination, None, None);
     for attribute in Attributes::new(message.payload.get(12..).unwrap_or_default(), place) {
         let attribute = attribute?;
         match attribute.kind {
@@ -120,10 +125,18 @@ fn read_route(message: &Message<'_>, destination: IpAddr) -> Result<Option<Route
             // Its family comes first: a gateway of IPv6 for addresses of IPv4 (RFC 5549).
             RTA_VIA => neighbour = address(&attribute, attribute.payload.get(2..).unwrap_or_default())?,
             RTA_PREFSRC => source = Some(address(&attribute, attribute.payload)?),
+            RTA_METRICS => {
+                for metric in Attributes::new(attribute.payload, "metrics of a route") {
+                    let metric = metric?;
+                    if metric.kind == RTAX_MTU {
+                        mtu = Some(metric.u32()?);
+                    }
+                }
+            }
             _ => {}
         }
     }
-    Ok(egress.map(|egress| Route { egress, neighbour, source }))
+    Ok(egress.map(|egress| Route { egress, neighbour, source, mtu }))
 }
 
 /// Returns what the kernel knows of a neighbour.

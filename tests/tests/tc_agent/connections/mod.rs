@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use sluice_tests::daemon::Daemon;
+use sluice_tests::lab::iproute::batch;
 use socket2::SockRef;
 
 use self::router::{CLIENT, Frames, OWN_AT_SERVER, PORT, Router, SERVER, datagram, ours};
@@ -292,6 +293,12 @@ pub(crate) fn connections_of_ipv6_are_forwarded_as_well_and_translations_only_wh
     connection.talk(100);
     assert_eq!(router.forwarded_ipv6(), forwarded, "the kernel has forwarded packets");
     assert!(sluice(&daemon, &["dump-flows"]).contains("set(ipv6(src=fd02::77))"));
+
+    // The kernel alone tells a sender that its packets are too long.
+    batch(&["link set client mtu 1400".to_owned()]);
+    eventually("answers have no flow", || ours(&daemon).len() == 1);
+    assert!(sluice(&daemon, &["show"]).contains("1: packets may be longer than the route or the device takes"));
+    connection.talk(5);
 
     // What is not forwarded any more has no flows.
     std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "0").unwrap();
