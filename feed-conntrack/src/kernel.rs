@@ -7,10 +7,24 @@ use crate::wire::TCP;
 
 const FOLDER: &str = "/proc/sys/net";
 
-/// How long the kernel keeps an established connection without a packet; `None` if it does not say.
-pub(crate) fn timeout(protocol: u8) -> Option<Duration> {
-    let name = if protocol == TCP { "tcp_timeout_established" } else { "udp_timeout_stream" };
-    read(&format!("netfilter/nf_conntrack_{name}")).map(Duration::from_secs)
+/// How long the kernel keeps an established connection without a packet, as far as it says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    tcp: Option<Duration>,
+    udp: Option<Duration>,
+}
+
+impl Timeouts {
+    /// Asks the kernel.
+    pub(crate) fn read() -> Self {
+        let timeout = |name| read(&format!("netfilter/nf_conntrack_{name}")).map(Duration::from_secs);
+        Self { tcp: timeout("tcp_timeout_established"), udp: timeout("udp_timeout_stream") }
+    }
+
+    /// That of a connection of this protocol.
+    pub(crate) const fn of(self, protocol: u8) -> Option<Duration> {
+        if protocol == TCP { self.tcp } else { self.udp }
+    }
 }
 
 /// Whether the kernel tells nothing of connections, to nobody (`nf_conntrack_events` of 0).

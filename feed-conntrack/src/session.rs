@@ -11,13 +11,14 @@ use sluice_flow::{Expiry, Flow, MaskedKey, Priority};
 use sluice_netdev::{LinkError, NextHop, NoNextHop, Target};
 
 use crate::judge::{Reason, judge};
+use crate::kernel::{self, Timeouts};
 use crate::plan::{Side, plan};
+use crate::report;
 use crate::socket::{Event, Events, Heard, Requests, SocketError, wait};
 use crate::source::Options;
 use crate::table::{By, Connection, Table};
 use crate::ways::Ways;
 use crate::wire::{Entry, TCP};
-use crate::{kernel, report};
 
 /// The kernel itself says when a connection ends.
 const EXPIRY: Expiry = Expiry { idle: None, hard: None, permanent: true };
@@ -59,6 +60,8 @@ pub(crate) struct Session<'a> {
     table: Table,
     /// Ports of the agent by the name of their device, as far as they were asked for.
     ports: HashMap<String, Option<PortNumber>>,
+    /// How long the kernel keeps connections.
+    settings: Timeouts,
     /// Whether the kernel forwards IPv6.
     forwards_ipv6: bool,
     /// Connections whose flows may have to change.
@@ -91,6 +94,7 @@ impl<'a> Session<'a> {
             ways,
             table,
             ports,
+            settings: Timeouts::read(),
             forwards_ipv6: kernel::forwards_ipv6(),
             unsettled,
             must_compare: false,
@@ -174,7 +178,7 @@ impl<'a> Session<'a> {
         if is_race && entry.is_established == Some(false) && entry.timeout.is_some() {
             self.requests.change(&[(original, entry.timeout)])?;
         }
-        if self.table.put(entry, By::Event, now) {
+        if self.table.put(entry, By::Event, self.settings.of(original.protocol), now) {
             self.unsettled.insert(original);
         }
         Ok(())
@@ -351,13 +355,12 @@ impl<'a> Session<'a> {
         self.events.discard()?;
         self.must_compare = false;
         self.table.begin_comparison();
-        let (now, settings) =
-            (Instant::now(), [TCP, crate::wire::UDP].map(|protocol| (protocol, kernel::timeout(protocol))));
-        let (table, unsettled) = (&mut self.table, &mut self.unsettled);
+        let now = Instant::now();
+        self.settings = Timeouts::read();
+        let (table, unsettled, settings) = (&mut self.table, &mut self.unsettled, self.settings);
         self.requests.all(&mut |entry| {
             let original = entry.original;
-            let setting = settings.iter().find(|(protocol, _)| *protocol == original.protocol).and_then(|(_, of)| *of);
-            if Connection::is_assured(&entry) && table.put(entry, By::Dump(setting), now) {
+            if Connection::is_assured(&entry) && table.put(entry, By::Dump, settings.of(original.protocol), now) {
                 unsettled.insert(original);
             }
         })?;
@@ -389,6 +392,7 @@ impl<'a> Session<'a> {
         }
         if self.retried.elapsed() >= RETRY {
             self.retried = now;
+            self.settings = Timeouts::read();
             let is_retried = |reason| matches!(reason, Some(Reason::Limit | Reason::NotTaken));
             let retried =
                 self.table.connections.values().filter(|known| known.sides.iter().any(|side| is_retried(side.reason)));
@@ -407,9 +411,7 @@ impl<'a> Session<'a> {
         let is_due = |known: &&mut Connection| known.has_moved && known.due <= now && lasts(&known.entry);
         let mut refreshed = Vec::new();
         for connection in self.table.connections.values_mut().filter(is_due) {
-            (connection.has_moved, connection.refreshed) = (false, Some(now));
-            connection.due = now + connection.life / 4;
-            refreshed.push((connection.entry.original, Some(connection.life)));
+            refreshed.push((connection.entry.original, Some(connection.refresh(now))));
         }
         // The kernel tells of the end of those that are gone.
         self.requests.change(&refreshed).map(drop).map_err(Trouble::from)

@@ -13,10 +13,14 @@ use sluice_netdev::Target;
 
 use crate::judge::Reason;
 use crate::plan::VARIANTS;
-use crate::wire::{Entry, status};
+use crate::wire::{Entry, TCP, status};
 
 /// A direction that has counted nothing for so long has flows for any TTL again: its packets may have another one now, and pass by in software.
 const REOPEN: Duration = Duration::from_secs(30);
+
+/// At most so long after packets were counted, the timeout of a connection is set anew. Of TCP, the kernel has shorter ones for data that was not
+/// acknowledged, 300 s by default, and sees data in software whose acknowledgement passes by in the device.
+const PACE: Duration = Duration::from_secs(30);
 
 /// Connections by their original direction.
 #[derive(Default)]
@@ -90,26 +94,28 @@ pub(crate) struct Variant {
 /// How the table has heard of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// By an event.
+    /// By an event, which says how long it is kept, as of the packet that it tells of.
     Event,
-    /// By a dump, which says how long it is still kept. By its own setting the kernel keeps it for that long after a packet.
-    Dump(Option<Duration>),
+    /// By a dump, which says how long it is still kept.
+    Dump,
 }
 
 impl Table {
-    /// Takes what was told of a connection that is assured. Returns whether its flows may have to change.
-    pub(crate) fn put(&mut self, entry: Entry, by: By, now: Instant) -> bool {
-        let timeout = entry.timeout.unwrap_or_default();
+    /// Takes what was told of a connection that is assured. `setting` is how long the kernel keeps such connections without a packet, if it says.
+    /// Returns whether its flows may have to change.
+    pub(crate) fn put(&mut self, entry: Entry, by: By, setting: Option<Duration>, now: Instant) -> bool {
         // What is told is cut off to whole seconds.
-        let told = timeout + Duration::from_secs(1);
+        let told = entry.timeout.unwrap_or_default() + Duration::from_secs(1);
+        // An event of TCP may tell of data that was not acknowledged yet, for which there is a shorter one.
+        let is_whole = by == By::Event && entry.original.protocol != TCP;
+        let life = setting.filter(|_| !is_whole).map_or(told, |setting| setting.max(told));
         let round = self.round;
         let Some(known) = self.connections.get_mut(&entry.original) else {
-            let life = if let By::Dump(Some(setting)) = by { setting.max(told) } else { told };
             let connection = Connection {
                 is_told: by == By::Event,
                 is_liberal: false,
                 life,
-                due: now + timeout.saturating_sub(life - life / 4),
+                due: now,
                 refreshed: None,
                 has_moved: false,
                 targets: Vec::new(),
@@ -132,8 +138,8 @@ impl Table {
         known.is_liberal &= known.entry.reply == entry.reply;
         if by == By::Event && entry.timeout.is_some() {
             // One that somebody else changes in another way may be told of late in its life.
-            known.life = if has_changed { told } else { known.life.max(told) };
-            known.due = now + timeout.saturating_sub(known.life - known.life / 4);
+            known.life = if has_changed { life } else { known.life.max(life) };
+            known.due = now;
         }
         known.entry = entry;
         has_changed
@@ -223,6 +229,13 @@ impl Connection {
     /// Its flows.
     pub(crate) fn ufids(&self) -> impl Iterator<Item = Ufid> + use<'_> {
         self.sides.iter().flat_map(|side| side.variants.iter().filter_map(|variant| variant.ufid))
+    }
+
+    /// Its timeout is set anew. Returns it.
+    pub(crate) fn refresh(&mut self, now: Instant) -> Duration {
+        (self.has_moved, self.refreshed) = (false, Some(now));
+        self.due = now + (self.life / 4).min(PACE);
+        self.life
     }
 
     /// Whether it has a flow.
