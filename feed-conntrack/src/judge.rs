@@ -51,8 +51,8 @@ pub enum Reason {
     NotTaken,
 }
 
-/// Says whether the device may forward what belongs to a connection. That it is assured, so that it is no longer only begun, is the caller's to
-/// see.
+/// Says whether the device may forward what belongs to a connection. That it is assured, so that it is no longer only begun, is the
+/// caller's to see.
 ///
 /// # Errors
 /// Returns why it may not.

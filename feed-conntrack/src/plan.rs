@@ -45,9 +45,9 @@ const IPV6: Family = Family {
 /// FIN, SYN and RST: packets by which the kernel follows the state of a connection.
 const TCP_STATE_FLAGS: u128 = 0x07;
 
-/// The values of the TTL, or of the hop limit, that flows match, as value and mask: together 32 and above. The kernel answers a packet whose TTL is 1, and nothing may
-/// decrement 0, so that no flow may be for any TTL; and a flow matches bits, not a range. Packets of one sender have one TTL as a rule, so
-/// that one of these counts them and the others need not stay.
+/// The values of the TTL, or of the hop limit, that flows match, as value and mask: together 32 and above. The kernel answers a packet
+/// whose TTL is 1, and nothing may decrement 0, so that no flow may be for any TTL; and a flow matches bits, not a range. Packets of one
+/// sender have one TTL as a rule, so that one of these counts them and the others need not stay.
 pub(crate) const TTLS: [(u8, u8); VARIANTS] = [(0x40, 0x60), (0x20, 0x20), (0x80, 0xe0)];
 /// Flows of a direction, at most.
 pub(crate) const VARIANTS: usize = 3;

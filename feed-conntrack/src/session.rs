@@ -286,8 +286,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What the kernel's ways make of both directions, the original one first, or why they cannot be taken; `None` if that is not known yet. And
-    /// whose next hops that needs.
+    /// What the kernel's ways make of both directions, the original one first, or why they cannot be taken; `None` if that is not known
+    /// yet. And whose next hops that needs.
     fn sides(&mut self, entry: &Entry) -> (Vec<Target>, Option<[Result<Side, Reason>; 2]>) {
         let user = entry.original;
         let (from, to) = (entry.original.source, entry.reply.source);

@@ -213,8 +213,8 @@ impl Requests {
         Ok(found)
     }
 
-    /// Has connections live for so long from now, where that is said, and has the kernel be liberal about their windows. Returns those that are
-    /// gone.
+    /// Has connections live for so long from now, where that is said, and has the kernel be liberal about their windows. Returns those that
+    /// are gone.
     pub(crate) fn change(&mut self, changes: &[(Direction, Option<Duration>)]) -> Result<Vec<Direction>, SocketError> {
         let step = "change a connection";
         let mut gone = Vec::new();

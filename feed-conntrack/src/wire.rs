@@ -258,8 +258,8 @@ pub fn put_name(writer: &mut Writer<'_>, original: &Direction) {
     });
 }
 
-/// Writes what is behind the header of a change of a connection: it lives for so long from now, if that is said. Of TCP, windows no longer count,
-/// nor does the highest acknowledgement, since the kernel does not see every segment.
+/// Writes what is behind the header of a change of a connection: it lives for so long from now, if that is said. Of TCP, windows no longer
+/// count, nor does the highest acknowledgement, since the kernel does not see every segment.
 pub fn put_change(writer: &mut Writer<'_>, original: &Direction, timeout: Option<Duration>) {
     put_name(writer, original);
     if let Some(timeout) = timeout {

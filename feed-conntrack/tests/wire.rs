@@ -8,7 +8,8 @@ use sluice_feed_conntrack::wire::{Entry, put_all, put_change, put_name, status};
 use sluice_flow::connection::Direction;
 use sluice_netdev::netlink::attribute::{Malformed, Writer};
 
-/// What Linux 6.1 on a little-endian machine tells of a connection from 10.1.0.2 to 10.2.0.2 that it masquerades, behind the header of netlink.
+/// What Linux 6.1 on a little-endian machine tells of a connection from 10.1.0.2 to 10.2.0.2 that it masquerades, behind the header of
+/// netlink.
 const UPDATE: &[u8] = &[
     0x02, 0x00, 0x00, 0x00, // struct nfgenmsg: AF_INET
     0x34, 0x00, 0x01, 0x80, // CTA_TUPLE_ORIG

@@ -79,7 +79,8 @@ pub(crate) struct Egress {
     pub(crate) is_up: bool,
 }
 
-/// Asks the kernel for its way to an address: that of its own packets, or of those that came in by a device. Fails with its reason if it has none.
+/// Asks the kernel for its way to an address: that of its own packets, or of those that came in by a device. Fails with its reason if it
+/// has none.
 pub(crate) fn route(
     control: &mut Control,
     destination: IpAddr,

@@ -22,9 +22,9 @@ pub struct ConntrackSource {
     /// How many connections have flows, at most; others are left to the kernel. Default 10000.
     #[serde(deserialize_with = "forms::positive")]
     pub connections: usize,
-    /// Whether connections that the kernel translates (NAT) have flows. Default: yes, but with `tc` only if its `policy` is `"skip_sw"` at the start.
-    /// The kernel's act_csum passes over what is still to be cut into segments (GRO, TSO), so that rules in software leave a wrong
-    /// checksum there, which TCP survives slowly.
+    /// Whether connections that the kernel translates (NAT) have flows. Default: yes, but with `tc` only if its `policy` is `"skip_sw"` at
+    /// the start. The kernel's act_csum passes over what is still to be cut into segments (GRO, TSO), so that rules in software leave a
+    /// wrong checksum there, which TCP survives slowly.
     pub translated: Option<bool>,
     /// The bytes of notifications of the kernel that wait for the agent at most, 64 KiB to 1 GiB. When more come, they are lost, and all
     /// connections are compared. Default 8388608.

@@ -71,7 +71,8 @@ fn configured(config: &Config) -> Result<Vec<Box<dyn Source>>, FeedbackError> {
     Ok(sources)
 }
 
-/// Whether rules translate all packets as the kernel does, checksums included: in software, tc does not those that are still to be cut into segments.
+/// Whether rules translate all packets as the kernel does, checksums included: in software, tc does not those that are still to be cut into
+/// segments.
 fn translates_whole(config: &Config) -> bool {
     config.backend.name() != "tc" || config.backend.settings().get("policy").is_some_and(|policy| policy == "skip_sw")
 }

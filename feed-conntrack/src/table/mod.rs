@@ -15,11 +15,12 @@ use crate::judge::Reason;
 use crate::plan::VARIANTS;
 use crate::wire::{Entry, TCP, status};
 
-/// A direction that has counted nothing for so long has flows for any TTL again: its packets may have another one now, and pass by in software.
+/// A direction that has counted nothing for so long has flows for any TTL again: its packets may have another one now, and pass by in
+/// software.
 const REOPEN: Duration = Duration::from_secs(30);
 
-/// At most so long after packets were counted, the timeout of a connection is set anew. Of TCP, the kernel has shorter ones for data that was not
-/// acknowledged, 300 s by default, and sees data in software whose acknowledgement passes by in the device.
+/// At most so long after packets were counted, the timeout of a connection is set anew. Of TCP, the kernel has shorter ones for data that
+/// was not acknowledged, 300 s by default, and sees data in software whose acknowledgement passes by in the device.
 const PACE: Duration = Duration::from_secs(30);
 
 /// Connections by their original direction.
@@ -101,8 +102,8 @@ pub(crate) enum By {
 }
 
 impl Table {
-    /// Takes what was told of a connection that is assured. `setting` is how long the kernel keeps such connections without a packet, if it says.
-    /// Returns whether its flows may have to change.
+    /// Takes what was told of a connection that is assured. `setting` is how long the kernel keeps such connections without a packet, if it
+    /// says. Returns whether its flows may have to change.
     pub(crate) fn put(&mut self, entry: Entry, by: By, setting: Option<Duration>, now: Instant) -> bool {
         // What is told is cut off to whole seconds.
         let told = entry.timeout.unwrap_or_default() + Duration::from_secs(1);
