@@ -15,6 +15,8 @@ pub enum Origin {
     Command,
     /// The kernel's Open vSwitch datapath. Open vSwitch itself keeps the flow and says after a restart whether it is still wanted.
     OpenVswitch,
+    /// The kernel's connection tracking. A connection ends there, and is found there after a restart.
+    Conntrack,
     /// A program that speaks the agent's gRPC interface. The log of flows keeps it.
     Controller(ControllerName),
 }
@@ -25,6 +27,7 @@ impl Origin {
         match self {
             Self::Command => "command",
             Self::OpenVswitch => "ovs",
+            Self::Conntrack => "conntrack",
             Self::Controller(_) => "controller",
         }
     }
@@ -34,6 +37,7 @@ impl Origin {
         match self {
             Self::Command => "whoever added it by a command".into(),
             Self::OpenVswitch => "Open vSwitch".into(),
+            Self::Conntrack => "the kernel's connection tracking".into(),
             Self::Controller(name) => format!("controller {name}").into(),
         }
     }
@@ -45,7 +49,7 @@ impl Origin {
 
     /// Whether it is a source.
     pub const fn is_source(self) -> bool {
-        matches!(self, Self::OpenVswitch)
+        matches!(self, Self::OpenVswitch | Self::Conntrack)
     }
 
     /// Whether flows come as packets do, so that a chain never has all flows that packets in it need. A packet that misses there has to go on

@@ -94,6 +94,8 @@ pub struct SourceReport {
     pub flows: usize,
     /// Those of them that could not be read or taken on.
     pub flows_left_out: usize,
+    /// Why that is so, and of how many, if the source tells: one of a closed set of sentences.
+    pub reasons: Vec<(String, usize)>,
     /// Messages about flows.
     pub messages: u64,
     /// How often messages were lost.

@@ -3,10 +3,10 @@
 //! Nothing is read over and over: routes are looked up again when a route, a rule, an address or a device changes, and neighbours are
 //! followed one by one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,13 +17,14 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use crate::control::{Control, ROOM, receive, wait};
+use crate::device::Ifindex;
 use crate::error::LinkError;
 use crate::netlink::message::Messages;
 use crate::route::{self, MacAddress, Neighbour, NeighbourKey, Route};
 
 /// Multicast groups (`enum rtnetlink_groups`): neighbours, and all that a way may depend on besides.
 const NEIGHBOURS: u32 = 3;
-const WAYS: [u32; 8] = [
+const WAYS: [u32; 9] = [
     1,  // links
     5,  // addresses of IPv4
     7,  // routes of IPv4
@@ -31,6 +32,7 @@ const WAYS: [u32; 8] = [
     9,  // addresses of IPv6
     11, // routes of IPv6
     19, // rules of IPv6
+    24, // whether IPv4 is forwarded
     32, // next hops that routes share
 ];
 /// Bytes of notifications that the kernel keeps.
@@ -46,6 +48,8 @@ pub struct Target {
     pub destination: IpAddr,
     /// Where they come from; `None` leaves it to the route.
     pub source: Option<IpAddr>,
+    /// The device that they come in by, if they are forwarded; `None` if this host sends them.
+    pub ingress: Option<Ifindex>,
 }
 
 /// What packets for a target need to get to their next hop.
@@ -53,8 +57,12 @@ pub struct Target {
 pub struct NextHop {
     /// The device by which they leave.
     pub egress: String,
+    /// Its number.
+    pub egress_index: Ifindex,
     /// Its Ethernet address.
     pub egress_mac: MacAddress,
+    /// The bytes of the longest packet of IP that it takes.
+    pub mtu: u32,
     /// The Ethernet address of whom they are given to.
     pub mac: MacAddress,
     /// The address that they come from.
@@ -112,6 +120,8 @@ pub struct NextHops {
     notifications: Socket,
     control: Control,
     targets: BTreeMap<Target, Followed>,
+    /// Those that were not looked at yet.
+    fresh: Vec<Target>,
     neighbours: BTreeMap<NeighbourKey, Neighbour>,
     assured: Instant,
     /// Becomes readable when somebody wakes it.
@@ -142,6 +152,17 @@ struct Way {
     route: Route,
     name: String,
     mac: MacAddress,
+    mtu: u32,
+}
+
+/// What was notified.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Heard {
+    Nothing,
+    /// Neighbours.
+    Neighbours,
+    /// Anything that ways depend on.
+    Ways,
 }
 
 impl NextHops {
@@ -162,6 +183,7 @@ impl NextHops {
             notifications: socket,
             control: Control::open()?,
             targets: BTreeMap::new(),
+            fresh: Vec::new(),
             neighbours: BTreeMap::new(),
             assured: Instant::now(),
             woken,
@@ -177,13 +199,21 @@ impl NextHops {
 
     /// Follows a target, whose next hop is told by the next [`poll`](Self::poll).
     pub fn follow(&mut self, target: Target) {
-        self.targets.entry(target).or_insert(Followed { route: None, told: None });
+        self.targets.entry(target).or_insert_with(|| {
+            self.fresh.push(target);
+            Followed { route: None, told: None }
+        });
     }
 
     /// No longer follows a target.
     pub fn forget(&mut self, target: Target) {
-        self.targets.remove(&target);
-        let in_use: Vec<_> = self.targets.values().filter_map(Followed::neighbour).collect();
+        self.retain(|known| *known != target);
+    }
+
+    /// Follows only those of its targets any longer that are wanted.
+    pub fn retain(&mut self, is_wanted: impl Fn(&Target) -> bool) {
+        self.targets.retain(|target, _| is_wanted(target));
+        let in_use: BTreeSet<_> = self.targets.values().filter_map(Followed::neighbour).collect();
         self.neighbours.retain(|key, _| in_use.contains(key));
     }
 
@@ -206,12 +236,18 @@ impl NextHops {
     }
 
     fn look(&mut self) -> Result<Vec<Found>, LinkError> {
-        if self.listen()? {
+        let heard = self.listen()?;
+        if heard == Heard::Ways {
             self.targets.values_mut().for_each(|followed| followed.route = None);
         }
-        let targets: Vec<_> = self.targets.keys().copied().collect();
+        let is_due = self.assured.elapsed() >= ASSURANCE;
+        let fresh = std::mem::take(&mut self.fresh);
+        let targets = if heard == Heard::Nothing && !is_due { fresh } else { self.targets.keys().copied().collect() };
         let mut found = Vec::new();
         for target in targets {
+            if !self.targets.contains_key(&target) {
+                continue;
+            }
             let next = self.resolve(target)?;
             let Some(followed) = self.targets.get_mut(&target) else { continue };
             if followed.told.as_ref() != Some(&next) {
@@ -219,30 +255,35 @@ impl NextHops {
                 found.push((target, next));
             }
         }
-        self.assure()?;
+        if is_due {
+            self.assure()?;
+        }
         Ok(found)
     }
 
-    /// Reads notifications. Returns whether ways may be others than they were.
-    fn listen(&mut self) -> Result<bool, LinkError> {
-        let mut has_changed = false;
+    /// Reads notifications.
+    fn listen(&mut self) -> Result<Heard, LinkError> {
+        let mut heard = Heard::Nothing;
         loop {
             match receive(&self.notifications, &mut self.buffer) {
-                Ok(None) => return Ok(has_changed),
+                Ok(None) => return Ok(heard),
                 Ok(Some(length)) => {
                     for message in Messages::new(&self.buffer[..length]) {
                         match message.and_then(|message| route::read_neighbour(&message)) {
                             Ok(Some((key, neighbour))) => {
-                                self.neighbours.entry(key).and_modify(|known| *known = neighbour);
+                                if let Some(known) = self.neighbours.get_mut(&key) {
+                                    *known = neighbour;
+                                    heard = heard.max(Heard::Neighbours);
+                                }
                             }
                             // About something else, or it may have been about anything.
-                            Ok(None) | Err(_) => has_changed = true,
+                            Ok(None) | Err(_) => heard = Heard::Ways,
                         }
                     }
                 }
                 Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {
                     self.neighbours.clear();
-                    has_changed = true;
+                    heard = Heard::Ways;
                 }
                 Err(source) => return Err(LinkError::Socket { step: "listen", source }),
             }
@@ -261,11 +302,12 @@ impl NextHops {
                 followed.route = Some(way);
             }
         }
-        let Some(Way { route, name, mac }) = self.targets.get(&target).and_then(|followed| followed.route.as_ref())
+        let Some(Way { route, name, mac, mtu }) =
+            self.targets.get(&target).and_then(|followed| followed.route.as_ref())
         else {
             return Ok(Err(NoNextHop::NotUnicast { destination }));
         };
-        let (key, egress, egress_mac) = ((route.egress, route.neighbour), name.clone(), *mac);
+        let (key, egress, egress_mac, mtu) = ((route.egress, route.neighbour), name.clone(), *mac, *mtu);
         let source = route.source.unwrap_or(match destination {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -282,15 +324,17 @@ impl NextHops {
             }
         };
         Ok(match known {
-            Neighbour { mac: Some(mac), .. } => Ok(NextHop { egress, egress_mac, mac, source }),
+            Neighbour { mac: Some(mac), .. } => {
+                Ok(NextHop { egress, egress_index: key.0, egress_mac, mtu, mac, source })
+            }
             Neighbour { has_failed: true, .. } => Err(NoNextHop::Silent { neighbour: key.1, egress }),
             _ => Err(NoNextHop::Unknown { neighbour: key.1, egress }),
         })
     }
 
     fn way(&mut self, target: Target) -> Result<Result<Way, NoNextHop>, LinkError> {
-        let Target { destination, source } = target;
-        let route = match route::route(&mut self.control, destination, source) {
+        let Target { destination, source, ingress } = target;
+        let route = match route::route(&mut self.control, destination, source, ingress) {
             Ok(Some(route)) => route,
             Ok(None) => return Ok(Err(NoNextHop::NotUnicast { destination })),
             Err(LinkError::Refused { reason, .. }) => {
@@ -301,7 +345,9 @@ impl NextHops {
         let none = |egress| NoNextHop::NoEgress { destination, egress };
         Ok(match route::egress(&mut self.control, route.egress)? {
             Some(egress) if egress.is_up => {
-                egress.mac.map(|mac| Way { route, name: egress.name.clone(), mac }).ok_or_else(|| none(egress.name))
+                let mtu = route.mtu.unwrap_or(egress.mtu);
+                let way = |mac| Way { route, name: egress.name.clone(), mac, mtu };
+                egress.mac.map(way).ok_or_else(|| none(egress.name))
             }
             Some(egress) => Err(none(egress.name)),
             None => Err(none(format!("device {}", route.egress))),
@@ -310,9 +356,6 @@ impl NextHops {
 
     /// Has the kernel make sure of neighbours that it has not heard of lately.
     fn assure(&mut self) -> Result<(), LinkError> {
-        if self.assured.elapsed() < ASSURANCE {
-            return Ok(());
-        }
         self.assured = Instant::now();
         let doubtful: Vec<_> =
             self.neighbours.iter().filter(|(_, known)| !known.is_certain).map(|(key, _)| *key).collect();
@@ -324,6 +367,13 @@ impl NextHops {
             }
         }
         Ok(())
+    }
+}
+
+impl AsFd for NextHops {
+    /// Becomes readable when something was notified, and the next [`poll`](NextHops::poll) may tell of it.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.notifications.as_fd()
     }
 }
 

@@ -21,10 +21,14 @@ const AF_INET6: u8 = 10;
 
 const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
+const RTA_IIF: u16 = 3;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
+const RTA_METRICS: u16 = 8;
 const RTA_VIA: u16 = 18;
+/// In `RTA_METRICS`.
+const RTAX_MTU: u16 = 2;
 /// `RTN_UNICAST`
 const UNICAST: u8 = 1;
 
@@ -48,6 +52,8 @@ pub(crate) struct Route {
     pub(crate) neighbour: IpAddr,
     /// From which address they come.
     pub(crate) source: Option<IpAddr>,
+    /// The bytes of the longest packet, if the route says so and not the device.
+    pub(crate) mtu: Option<u32>,
 }
 
 /// Whom packets are given to, on one device.
@@ -69,14 +75,17 @@ pub(crate) struct Neighbour {
 pub(crate) struct Egress {
     pub(crate) name: String,
     pub(crate) mac: Option<MacAddress>,
+    pub(crate) mtu: u32,
     pub(crate) is_up: bool,
 }
 
-/// Asks the kernel for its way to an address. Fails with its reason if it has none.
+/// Asks the kernel for its way to an address: that of its own packets, or of those that came in by a device. Fails with its reason if it
+/// has none.
 pub(crate) fn route(
     control: &mut Control,
     destination: IpAddr,
     source: Option<IpAddr>,
+    ingress: Option<Ifindex>,
 ) -> Result<Option<Route>, LinkError> {
     let mut found = None;
     let body = |writer: &mut Writer<'_>| {
@@ -85,6 +94,9 @@ pub(crate) fn route(
         put_address(writer, RTA_DST, destination);
         if let Some(source) = source {
             put_address(writer, RTA_SRC, source);
+        }
+        if let Some(ingress) = ingress {
+            writer.put(RTA_IIF, &ingress.0.to_ne_bytes());
         }
     };
     control.request("look up a route", kind::GET_ROUTE, 0, body, |message| {
@@ -105,7 +117,7 @@ fn read_route(message: &Message<'_>, destination: IpAddr) -> Result<Option<Route
     if route_type != UNICAST {
         return Ok(None);
     }
-    let (mut egress, mut neighbour, mut source) = (None, destination, None);
+    let (mut egress, mut neighbour, mut source, mut mtu) = (None, destination, None, None);
     for attribute in Attributes::new(message.payload.get(12..).unwrap_or_default(), place) {
         let attribute = attribute?;
         match attribute.kind {
@@ -114,10 +126,18 @@ fn read_route(message: &Message<'_>, destination: IpAddr) -> Result<Option<Route
             // Its family comes first: a gateway of IPv6 for addresses of IPv4 (RFC 5549).
             RTA_VIA => neighbour = address(&attribute, attribute.payload.get(2..).unwrap_or_default())?,
             RTA_PREFSRC => source = Some(address(&attribute, attribute.payload)?),
+            RTA_METRICS => {
+                for metric in Attributes::new(attribute.payload, "metrics of a route") {
+                    let metric = metric?;
+                    if metric.kind == RTAX_MTU {
+                        mtu = Some(metric.u32()?);
+                    }
+                }
+            }
             _ => {}
         }
     }
-    Ok(egress.map(|egress| Route { egress, neighbour, source }))
+    Ok(egress.map(|egress| Route { egress, neighbour, source, mtu }))
 }
 
 /// Returns what the kernel knows of a neighbour.
@@ -183,11 +203,12 @@ pub(crate) fn egress(control: &mut Control, ifindex: Ifindex) -> Result<Option<E
     let answer = control.request("look up a device", kind::GET_LINK, 0, body, |message| {
         let link = LinkMessage::parse(message.payload).map_err(|_| Malformed::Truncated { place: "link" })?;
         let is_up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
-        let mut egress = Egress { name: String::new(), mac: None, is_up };
+        let mut egress = Egress { name: String::new(), mac: None, mtu: 0, is_up };
         for attribute in link.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => egress.name = name,
                 LinkAttribute::Address(bytes) => egress.mac = bytes.try_into().ok(),
+                LinkAttribute::Mtu(mtu) => egress.mtu = mtu,
                 _ => {}
             }
         }

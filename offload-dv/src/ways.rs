@@ -112,7 +112,7 @@ impl Follower {
 }
 
 fn way(hop: Hop, found: &Result<NextHop, NoNextHop>, ports: &Ports) -> Result<Way, String> {
-    let NextHop { egress, egress_mac, mac, source } = found.as_ref().map_err(NoNextHop::to_string)?;
+    let NextHop { egress, egress_mac, mac, source, .. } = found.as_ref().map_err(NoNextHop::to_string)?;
     let port = ports.name_of(hop.underlay);
     if *egress != port {
         return Err(format!("packets leave by {egress}, not by {port}"));
@@ -121,5 +121,5 @@ fn way(hop: Hop, found: &Result<NextHop, NoNextHop>, ports: &Ports) -> Result<Wa
 }
 
 fn target(hop: Hop) -> Target {
-    Target { destination: hop.destination, source: hop.source }
+    Target { destination: hop.destination, source: hop.source, ingress: None }
 }

@@ -16,6 +16,9 @@
 //! - Flower does not recognize PPPoE of another version or code, or without a PPP protocol inside.
 //! - After an edit the checksums are computed anew, so a wrong checksum becomes right. With an IPv6 routing header that
 //!   still has segments left, the transport checksum becomes wrong, because the kernel sums up the next hop.
+//! - act_csum passes over packets that are still to be cut into segments (GRO, TSO). After an edit of an address or port their TCP or UDP
+//!   checksum is
+//!   wrong, where software forwards.
 //! - Packets of a connection that a helper expected are `+rel` until the connection is answered and `+est` afterwards; OVS
 //!   says `+new+rel` or `+rel`, and then `+est+rel`. A match on two of them is refused, since no packet would ever match.
 //! - Of the total length of Geneve options, only the bits that are set in the wanted length are compared.

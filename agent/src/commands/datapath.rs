@@ -65,12 +65,15 @@ fn known(count: Option<u64>) -> String {
 
 /// What a source tells of itself: in a line, and one more for each thing that a person should know.
 fn write_source(origin: Origin, report: &SourceReport, out: &mut dyn Output) -> std::fmt::Result {
-    let SourceReport { subject, trouble, caveat, ports_left_out, flows, flows_left_out, .. } = report;
+    let SourceReport { subject, trouble, caveat, ports_left_out, flows, flows_left_out, reasons, .. } = report;
     write!(out, "  source {}: {subject}, ", origin.name())?;
     match trouble {
         Some(trouble) => writeln!(out, "cannot be read: {trouble}")?,
         None if *flows_left_out > 0 => writeln!(out, "{flows} flows, {flows_left_out} of them left out")?,
         None => writeln!(out, "{flows} flows")?,
+    }
+    for (reason, count) in reasons {
+        writeln!(out, "    {count} left out: {reason}")?;
     }
     for (port, reason) in ports_left_out {
         writeln!(out, "    without port {port}: {reason}")?;

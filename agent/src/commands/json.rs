@@ -95,11 +95,14 @@ fn sources(agent: &AgentView) -> Value {
     let word = |(origin, report): (Origin, SourceReport)| {
         let port = |(name, reason)| format!("{name}: {reason}");
         let ports: Vec<_> = report.ports_left_out.into_iter().map(port).collect();
+        let reason = |(reason, count)| format!("{count}: {reason}");
+        let reasons: Vec<_> = report.reasons.into_iter().map(reason).collect();
         let of_it = json!({
             "subject": report.subject,
             "trouble": report.trouble,
             "caveat": report.caveat,
             "ports_left_out": ports,
+            "reasons": reasons,
         });
         (origin.name().to_owned(), of_it)
     };

@@ -24,4 +24,4 @@ pub use forms::{format_metrics, parse_metrics};
 pub use keys::{Config, OnExit};
 pub use mirroring::Mirroring;
 pub use sluice_host::logging::{LogConfig, LogFormat};
-pub use sources::{Feedback, OvsSource, Sources};
+pub use sources::{ConntrackSource, Feedback, OvsSource, Sources};

@@ -10,6 +10,32 @@ use super::forms;
 pub struct Sources {
     /// `[source.ovs]`: the kernel's Open vSwitch datapath.
     pub ovs: Option<OvsSource>,
+    /// `[source.conntrack]`: established connections that the kernel forwards.
+    pub conntrack: Option<ConntrackSource>,
+}
+
+/// Connections that the kernel tracks, routes and translates between ports of this agent. Once one is established, both of its directions are
+/// flows, which end with it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "expected a table")]
+pub struct ConntrackSource {
+    /// How many connections have flows, at most; others are left to the kernel. Default 10000.
+    #[serde(deserialize_with = "forms::positive")]
+    pub connections: usize,
+    /// Whether connections that the kernel translates (NAT) have flows. Default: yes, but with `tc` only if its `policy` is `"skip_sw"` at
+    /// the start. The kernel's act_csum passes over what is still to be cut into segments (GRO, TSO), so that rules in software leave a
+    /// wrong checksum there, which TCP survives slowly.
+    pub translated: Option<bool>,
+    /// The bytes of notifications of the kernel that wait for the agent at most, 64 KiB to 1 GiB. When more come, they are lost, and all
+    /// connections are compared. Default 8388608.
+    #[serde(deserialize_with = "forms::queue_bytes")]
+    pub queue_bytes: usize,
+}
+
+impl Default for ConntrackSource {
+    fn default() -> Self {
+        Self { connections: 10_000, translated: None, queue_bytes: 8 << 20 }
+    }
 }
 
 /// Flows of an Open vSwitch that runs on the kernel's datapath and knows nothing of this agent. It keeps all of them; the agent forwards what

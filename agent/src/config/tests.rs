@@ -74,6 +74,7 @@ fn the_sample_file_knows_every_key_also_those_without_a_default() {
         known_keys("[mirror]\nbogus = 1"),
         known_keys("[[ct_timeout]]\nname = \"a\"\nbogus = 1"),
         known_keys("[source.ovs]\nbogus = 1"),
+        known_keys("[source.conntrack]\nbogus = 1"),
     ];
     for key in keys.concat() {
         assert!(has(&key), "deploy/sluiced.toml does not mention `{key}`");

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::TryRecvError;
 use parking_lot::Mutex;
+use sluice_feed_conntrack::{ConntrackSource, Options as ConnectionOptions};
 use sluice_feed_ovs::source::{DatapathSource, FeedbackError, Options};
 use sluice_flow::Origin;
 use sluice_flow::source::{Source, SourceReport};
@@ -15,7 +16,7 @@ use sluice_host::lifecycle::{Lifecycle, Stop};
 
 use self::intake::AgentIntake;
 use crate::agent::{ANSWER_TIME, Agent};
-use crate::config::{Config, Feedback};
+use crate::config::{Config, Feedback, OvsSource};
 
 /// In the run folder: where the library in ovs-vswitchd looks for the agent, unless it is told otherwise.
 const FEEDBACK_SOCKET: &str = "ovs-feedback.sock";
@@ -55,18 +56,39 @@ pub fn run(agent: &Arc<Agent>, lifecycle: &mut Lifecycle) -> io::Result<()> {
 }
 
 fn configured(config: &Config) -> Result<Vec<Box<dyn Source>>, FeedbackError> {
-    let Some(ovs) = &config.sources.ovs else { return Ok(Vec::new()) };
+    let mut sources: Vec<Box<dyn Source>> = Vec::new();
+    if let Some(ovs) = &config.sources.ovs {
+        sources.push(Box::new(datapath(ovs, config)?));
+    }
+    if let Some(conntrack) = &config.sources.conntrack {
+        sources.push(Box::new(ConntrackSource::new(ConnectionOptions {
+            connections: conntrack.connections,
+            translated: conntrack.translated.unwrap_or_else(|| translates_whole(config)),
+            queue_bytes: conntrack.queue_bytes,
+            interval: config.poll_interval,
+        })));
+    }
+    Ok(sources)
+}
+
+/// Whether rules translate all packets as the kernel does, checksums included: in software, tc does not those that are still to be cut into
+/// segments.
+fn translates_whole(config: &Config) -> bool {
+    config.backend.name() != "tc" || config.backend.settings().get("policy").is_some_and(|policy| policy == "skip_sw")
+}
+
+fn datapath(ovs: &OvsSource, config: &Config) -> Result<DatapathSource, FeedbackError> {
     let feedback = match ovs.feedback {
         Feedback::Shared => Some((config.run_dir.join(FEEDBACK_SOCKET), config.flow_limit)),
         Feedback::None => None,
     };
-    Ok(vec![Box::new(DatapathSource::open(Options {
+    DatapathSource::open(Options {
         datapath: ovs.datapath.clone(),
         underlay: ovs.underlay.clone(),
         queue_bytes: ovs.queue_bytes,
         feedback,
         interval: config.poll_interval,
-    })?)])
+    })
 }
 
 fn bring(source: &mut dyn Source, agent: &Agent, stop: &Stop) {

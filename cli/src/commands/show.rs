@@ -126,6 +126,9 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
 
     writeln!(out, "  hardware  {}", hardware(statistics))?;
     writeln!(out, "  log       {}", log_of_flows(statistics))?;
+    for line in sources(statistics) {
+        writeln!(out, "  {line}")?;
+    }
     if let Some(mirroring) = statistics.pointer("/mirroring").filter(|mirroring| !mirroring.is_null()) {
         writeln!(out, "  mirror    {}", mirror(mirroring))?;
         for (names, reason) in refused_mirrors(mirroring) {
@@ -164,6 +167,26 @@ fn facets(statistics: &Value) -> String {
     };
     let names: Vec<_> = facets.iter().filter_map(Value::as_str).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// What sources of flows tell: a line for each, and one more for each thing that a person should know.
+fn sources(statistics: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, source) in statistics.pointer("/sources/states").and_then(Value::as_object).into_iter().flatten() {
+        let count =
+            |of: &str| statistics::text(statistics.pointer(&format!("/sources/{of}/{name}")).unwrap_or(&Value::Null));
+        let state = match source["trouble"].as_str() {
+            Some(trouble) => format!("cannot be read: {trouble}"),
+            None => format!("{} flows, {} of them left out", count("flows"), count("flows_left_out")),
+        };
+        lines.push(format!("source    {name}: {}, {state}", statistics::text(&source["subject"])));
+        let of = |key: &str| source[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let notes =
+            of("reasons").map(str::to_owned).chain(of("ports_left_out").map(|port| format!("without port {port}")));
+        let notes = notes.chain(source["caveat"].as_str().map(str::to_owned));
+        lines.extend(notes.map(|note| format!("          {note}")));
+    }
+    lines
 }
 
 /// What is copied to a collector.

@@ -9,6 +9,7 @@
 
 mod accidents;
 mod configured;
+mod connections;
 mod disturbances;
 mod feedback;
 mod kill;
@@ -75,6 +76,18 @@ const STORIES: &[Story] = &[
         feedback::ovs_vswitchd_counts_and_keeps_what_is_forwarded_past_it();
     }),
     ("ovs_vswitchd_survives_an_agent_of_any_kind", |_| feedback::ovs_vswitchd_survives_an_agent_of_any_kind()),
+    ("an_established_connection_is_forwarded_before_the_router_and_ends_with_it", |_| {
+        connections::an_established_connection_is_forwarded_before_the_router_and_ends_with_it();
+    }),
+    ("a_next_hop_with_another_address_is_followed_and_streams_stay_alive", |_| {
+        connections::a_next_hop_with_another_address_is_followed_and_streams_stay_alive();
+    }),
+    ("what_the_kernel_tells_nobody_is_found_by_a_comparison", |_| {
+        connections::what_the_kernel_tells_nobody_is_found_by_a_comparison();
+    }),
+    ("connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right", |_| {
+        connections::connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right();
+    }),
     ("rules_that_somebody_changes_are_found_and_mended", |_| {
         accidents::rules_that_somebody_changes_are_found_and_mended();
     }),

@@ -1,0 +1,42 @@
+//! What the kernel is set to (`Documentation/networking/nf_conntrack-sysctl.rst`), in the network namespace of the thread that reads it.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::wire::TCP;
+
+const FOLDER: &str = "/proc/sys/net";
+
+/// How long the kernel keeps an established connection without a packet, as far as it says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    tcp: Option<Duration>,
+    udp: Option<Duration>,
+}
+
+impl Timeouts {
+    /// Asks the kernel.
+    pub(crate) fn read() -> Self {
+        let timeout = |name| read(&format!("netfilter/nf_conntrack_{name}")).map(Duration::from_secs);
+        Self { tcp: timeout("tcp_timeout_established"), udp: timeout("udp_timeout_stream") }
+    }
+
+    /// That of a connection of this protocol.
+    pub(crate) const fn of(self, protocol: u8) -> Option<Duration> {
+        if protocol == TCP { self.tcp } else { self.udp }
+    }
+}
+
+/// Whether the kernel tells nothing of connections, to nobody (`nf_conntrack_events` of 0).
+pub(crate) fn is_silent() -> bool {
+    read("netfilter/nf_conntrack_events") == Some(0)
+}
+
+/// Whether IPv6 is forwarded. That of IPv4 shows in its routes.
+pub(crate) fn forwards_ipv6() -> bool {
+    read("ipv6/conf/all/forwarding").is_some_and(|is_on| is_on != 0)
+}
+
+fn read(name: &str) -> Option<u64> {
+    fs::read_to_string(format!("{FOLDER}/{name}")).ok()?.trim().parse().ok()
+}

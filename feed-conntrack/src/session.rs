@@ -1,0 +1,428 @@
+//! The connections of the kernel, from the moment that it is asked to the end of the source or of what it tells.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use sluice_flow::connection::Direction;
+use sluice_flow::port::PortNumber;
+use sluice_flow::source::{Intake, SourceReport};
+use sluice_flow::{Expiry, Flow, MaskedKey, Priority};
+use sluice_netdev::{LinkError, NextHop, NoNextHop, Target};
+
+use crate::judge::{Reason, judge};
+use crate::kernel::{self, Timeouts};
+use crate::plan::{Side, plan};
+use crate::report;
+use crate::socket::{Event, Events, Heard, Requests, SocketError, wait};
+use crate::source::Options;
+use crate::table::{By, Connection, Table};
+use crate::ways::Ways;
+use crate::wire::{Entry, TCP};
+
+/// The kernel itself says when a connection ends.
+const EXPIRY: Expiry = Expiry { idle: None, hard: None, permanent: true };
+/// How soon a source that is to stop does.
+const NAP: Duration = Duration::from_millis(50);
+/// The time between two comparisons, at least.
+const BETWEEN_COMPARISONS: Duration = Duration::from_secs(1);
+/// How often all connections are compared while there are flows of some of whose changes the kernel tells nothing.
+const COMPARE_SILENT: Duration = Duration::from_secs(5);
+/// How often all connections are compared in any case.
+const COMPARE: Duration = Duration::from_secs(60);
+/// How often flows that were not taken on are tried again.
+const RETRY: Duration = Duration::from_secs(10);
+/// An event within so long of a timeout that was set here may be older than that.
+const RACE: Duration = Duration::from_secs(2);
+
+/// Why a session is over before its time.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    /// Connections cannot be heard of.
+    #[error(transparent)]
+    Connections(#[from] SocketError),
+    /// Ways cannot be followed.
+    #[error("next hops: {0}")]
+    Ways(#[from] LinkError),
+    /// The system does not let this thread wait.
+    #[error("cannot wait: {0}")]
+    Wait(#[from] std::io::Error),
+}
+
+/// The connections of this network namespace.
+pub(crate) struct Session<'a> {
+    options: &'a Options,
+    report: &'a mut SourceReport,
+    intake: &'a dyn Intake,
+    requests: Requests,
+    events: Events,
+    ways: Ways,
+    table: Table,
+    /// Ports of the agent by the name of their device, as far as they were asked for.
+    ports: HashMap<String, Option<PortNumber>>,
+    /// How long the kernel keeps connections.
+    settings: Timeouts,
+    /// Whether the kernel forwards IPv6.
+    forwards_ipv6: bool,
+    /// Connections whose flows may have to change.
+    unsettled: HashSet<Direction>,
+    /// All must be compared, as soon as that may be.
+    must_compare: bool,
+    compared: Instant,
+    retried: Instant,
+    looked: Instant,
+}
+
+impl<'a> Session<'a> {
+    /// Begins to listen and brings in what there is.
+    pub(crate) fn begin(
+        options: &'a Options,
+        report: &'a mut SourceReport,
+        intake: &'a dyn Intake,
+    ) -> Result<Self, Trouble> {
+        let requests = Requests::open()?;
+        // Before anything is asked, so that nothing is missed that comes after the answer.
+        let events = Events::open(&requests, options.queue_bytes)?;
+        let (ways, table, now) = (Ways::open()?, Table::default(), Instant::now());
+        let (ports, unsettled) = Default::default();
+        let mut session = Self {
+            options,
+            report,
+            intake,
+            requests,
+            events,
+            ways,
+            table,
+            ports,
+            settings: Timeouts::read(),
+            forwards_ipv6: kernel::forwards_ipv6(),
+            unsettled,
+            must_compare: false,
+            compared: now,
+            retried: now,
+            looked: now,
+        };
+        session.compare()?;
+        session.settle()?;
+        session.report.trouble = None;
+        session.look()?;
+        tracing::info!("{} connections of the kernel are followed", session.table.connections.len());
+        Ok(session)
+    }
+
+    /// Follows the kernel until it is to stop.
+    pub(crate) fn run(&mut self, stops: &dyn Fn() -> bool) -> Result<(), Trouble> {
+        while !stops() {
+            let until_look = self.options.interval.saturating_sub(self.looked.elapsed());
+            wait(&[self.events.as_fd(), self.ways.as_fd()], until_look.min(NAP))?;
+            self.hear()?;
+            self.settle()?;
+            if self.looked.elapsed() >= self.options.interval {
+                self.look()?;
+                self.settle()?;
+            }
+            let since = self.compared.elapsed();
+            let is_silent = || self.table.connections.values().any(|known| !known.is_told && known.has_flows());
+            if self.must_compare && since >= BETWEEN_COMPARISONS
+                || since >= COMPARE
+                || since >= COMPARE_SILENT && is_silent()
+            {
+                self.compare()?;
+                self.settle()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has happened to connections. What is lost is made up for by a comparison.
+    fn hear(&mut self) -> Result<(), Trouble> {
+        let mut told = Vec::new();
+        let heard = self.events.receive(&mut |event| told.push(event))?;
+        for event in told {
+            self.report.messages += 1;
+            match event {
+                Event::Is(entry) => self.take(entry)?,
+                Event::Gone(original) => self.end(&original),
+                Event::Unreadable(malformed) => {
+                    tracing::warn!("an event of a connection makes no sense, all are compared: {malformed}");
+                    self.must_compare = true;
+                }
+            }
+        }
+        if heard == Heard::NotAll {
+            self.report.losses += 1;
+            tracing::warn!("the kernel told more than there was room for, all connections are compared");
+            // At once: a flow may be there whose connection is gone.
+            self.compare()?;
+        }
+        Ok(())
+    }
+
+    /// Takes what an event tells of a connection.
+    fn take(&mut self, mut entry: Entry) -> Result<(), Trouble> {
+        let (original, now) = (entry.original, Instant::now());
+        if !Connection::is_assured(&entry) {
+            self.end(&original);
+            return Ok(());
+        }
+        let known = self.table.connections.get(&original);
+        let is_said = entry.is_established.is_some() || known.is_some_and(|known| known.entry.is_established.is_some());
+        if original.protocol == TCP && !is_said {
+            match self.requests.one(&original)? {
+                Some(whole) => entry = whole,
+                None => return Ok(()),
+            }
+        }
+        // TCP has a timeout for each of its states. If the one of an established connection was set just now, that may have been after this.
+        let is_race = known.and_then(|known| known.refreshed).is_some_and(|refreshed| refreshed + RACE > now);
+        if is_race && entry.is_established == Some(false) && entry.timeout.is_some() {
+            self.requests.change(&[(original, entry.timeout)])?;
+        }
+        if self.table.put(entry, By::Event, self.settings.of(original.protocol), now) {
+            self.unsettled.insert(original);
+        }
+        Ok(())
+    }
+
+    /// A connection is gone.
+    fn end(&mut self, original: &Direction) {
+        if let Some(connection) = self.table.remove(original) {
+            connection.ufids().for_each(|ufid| self.intake.delete(ufid));
+            connection.targets.iter().for_each(|target| self.ways.release(target, original));
+        }
+    }
+
+    /// Makes the flows of all connections of which something has changed what they should be.
+    fn settle(&mut self) -> Result<(), Trouble> {
+        loop {
+            self.unsettled.extend(self.ways.poll()?);
+            if self.unsettled.is_empty() {
+                return Ok(());
+            }
+            for original in std::mem::take(&mut self.unsettled) {
+                self.place(&original)?;
+            }
+        }
+    }
+
+    /// Makes the flows of a connection what they should be. While it is not known whether there is a next hop, they stay as they are.
+    fn place(&mut self, original: &Direction) -> Result<(), Trouble> {
+        let Some(connection) = self.table.connections.get(original) else { return Ok(()) };
+        let entry = connection.entry.clone();
+        let has_flows = connection.has_flows();
+        let (targets, sides) = match judge(&entry) {
+            Ok(()) if entry.original.source.is_ipv6() && !self.forwards_ipv6 => {
+                (Vec::new(), Some([Err(Reason::NotForwarded); 2]))
+            }
+            Ok(()) => self.sides(&entry),
+            Err(reason) => (Vec::new(), Some([Err(reason); 2])),
+        };
+        if let Some(connection) = self.table.connections.get_mut(original) {
+            let before = std::mem::replace(&mut connection.targets, targets);
+            let unneeded = before.iter().filter(|target| !connection.targets.contains(target));
+            unneeded.for_each(|target| self.ways.release(target, original));
+        }
+        let Some(mut sides) = sides else { return Ok(()) };
+        if !self.options.translated && entry.is_translated() {
+            sides = sides.map(|side| side.and(Err(Reason::Translated)));
+        }
+        let is_wanted = sides.iter().any(Result::is_ok);
+        if is_wanted && !has_flows && self.table.placed() >= self.options.connections {
+            sides = [Err(Reason::Limit); 2];
+        } else if is_wanted && !self.be_liberal(original)? {
+            self.end(original);
+            return Ok(());
+        }
+        for (at, side) in sides.into_iter().enumerate() {
+            self.place_side(&entry, at, side);
+        }
+        Ok(())
+    }
+
+    /// Has the kernel be liberal about a connection, before any of its packets passes by. Returns whether it is there.
+    fn be_liberal(&mut self, original: &Direction) -> Result<bool, Trouble> {
+        let Some(connection) = self.table.connections.get_mut(original) else { return Ok(false) };
+        if original.protocol != TCP || connection.is_liberal {
+            return Ok(true);
+        }
+        connection.is_liberal = true;
+        Ok(self.requests.change(&[(*original, None)])?.is_empty())
+    }
+
+    /// Makes the flows of one direction what they should be.
+    fn place_side(&mut self, entry: &Entry, at: usize, side: Result<Side, Reason>) {
+        let Some(connection) = self.table.connections.get_mut(&entry.original) else { return };
+        let placed = &mut connection.sides[at];
+        placed.reason = side.err();
+        let is_closed = placed.variants.map(|variant| variant.is_closed);
+        let (received, answers) =
+            if at == 0 { (&entry.original, &entry.reply) } else { (&entry.reply, &entry.original) };
+        let planned = side.map(|side| plan(received, answers, &side)).map_or_else(|_| Vec::new(), Vec::from);
+        let mut planned = planned.into_iter();
+        for (variant, is_closed) in is_closed.into_iter().enumerate() {
+            let planned = planned.next().filter(|_| !is_closed);
+            let flow = planned.map(|(matching, actions)| {
+                let key = MaskedKey::new(&matching);
+                Flow::new(None, key, actions, Priority::default(), EXPIRY, self.intake.seed())
+            });
+            let taken = flow.and_then(|flow| {
+                let ufid = flow.ufid;
+                match self.intake.put(flow) {
+                    Ok(()) => Some(ufid),
+                    Err(refusal) => {
+                        tracing::debug!(%ufid, "a connection is left to the kernel: {refusal}");
+                        // Nor may it do any longer what it did before.
+                        self.intake.delete(ufid);
+                        if let Some(connection) = self.table.connections.get_mut(&entry.original) {
+                            connection.sides[at].reason = Some(Reason::NotTaken);
+                        }
+                        None
+                    }
+                }
+            });
+            if let Some(before) = self.table.own(entry.original, at, variant, taken) {
+                self.intake.delete(before);
+            }
+        }
+    }
+
+    /// What the kernel's ways make of both directions, the original one first, or why they cannot be taken; `None` if that is not known
+    /// yet. And whose next hops that needs.
+    fn sides(&mut self, entry: &Entry) -> (Vec<Target>, Option<[Result<Side, Reason>; 2]>) {
+        let user = entry.original;
+        let (from, to) = (entry.original.source, entry.reply.source);
+        let mut targets = Vec::with_capacity(3);
+        let mut next_hop = |ways: &mut Ways, target| {
+            targets.push(target);
+            ways.next_hop(target, user).cloned()
+        };
+        let all = |reason| Some([Err(reason); 2]);
+        // Packets come in where the kernel would send something to who has sent them.
+        let home = Target { destination: from, source: None, ingress: None };
+        let home = match next_hop(&mut self.ways, home) {
+            None => return (targets, None),
+            Some(Err(none)) => return (targets, all(reason(&none))),
+            Some(Ok(home)) => home,
+        };
+        let forward = Target { destination: to, source: Some(from), ingress: Some(home.egress_index) };
+        let forward = match next_hop(&mut self.ways, forward) {
+            None => return (targets, None),
+            Some(Err(none)) => return (targets, all(reason(&none))),
+            Some(Ok(forward)) => forward,
+        };
+        let backward = Target { destination: from, source: Some(to), ingress: Some(forward.egress_index) };
+        let backward = match next_hop(&mut self.ways, backward) {
+            None => return (targets, None),
+            Some(Err(none)) => return (targets, all(reason(&none))),
+            Some(Ok(backward)) => backward,
+        };
+        // The kernel tells a sender of a shorter way than by itself.
+        if backward.egress_index != home.egress_index || forward.egress_index == home.egress_index {
+            return (targets, all(Reason::Asymmetric));
+        }
+        (targets, Some([self.side(&backward, &forward), self.side(&forward, &backward)]))
+    }
+
+    /// A direction whose packets come in at the device by which those of the other one leave.
+    fn side(&mut self, ingress: &NextHop, egress: &NextHop) -> Result<Side, Reason> {
+        let (Some(in_port), Some(out_port)) = (self.port(&ingress.egress), self.port(&egress.egress)) else {
+            return Err(Reason::NoPort);
+        };
+        if egress.mtu < ingress.mtu {
+            return Err(Reason::Mtu);
+        }
+        Ok(Side {
+            ingress: in_port,
+            ingress_mac: ingress.egress_mac,
+            egress: out_port,
+            egress_mac: egress.egress_mac,
+            next_hop: egress.mac,
+        })
+    }
+
+    fn port(&mut self, device: &str) -> Option<PortNumber> {
+        if let Some(port) = self.ports.get(device) {
+            return *port;
+        }
+        let port = self.intake.port(device);
+        self.ports.insert(device.to_owned(), port);
+        port
+    }
+
+    /// Has the agent have flows of all connections that there are, and of no others.
+    fn compare(&mut self) -> Result<(), Trouble> {
+        // What was told before is older than what is read now, and may contradict it.
+        self.events.discard()?;
+        self.must_compare = false;
+        self.table.begin_comparison();
+        let now = Instant::now();
+        self.settings = Timeouts::read();
+        let (table, unsettled, settings) = (&mut self.table, &mut self.unsettled, self.settings);
+        self.requests.all(&mut |entry| {
+            let original = entry.original;
+            if Connection::is_assured(&entry) && table.put(entry, By::Dump, settings.of(original.protocol), now) {
+                unsettled.insert(original);
+            }
+        })?;
+        self.table.gone().iter().for_each(|original| self.end(original));
+        self.report.comparisons += 1;
+        self.compared = Instant::now();
+        Ok(())
+    }
+
+    /// Looks at what was counted: keeps alive what packets went by, and tells of it.
+    fn look(&mut self) -> Result<(), Trouble> {
+        let now = Instant::now();
+        self.looked = now;
+        self.table.begin_look();
+        let (table, mut strays) = (&mut self.table, Vec::new());
+        self.intake.visit(&mut |standing| {
+            if !table.count(&standing, now) {
+                strays.push(standing.ufid);
+            }
+        });
+        strays.into_iter().for_each(|ufid| self.intake.delete(ufid));
+        self.unsettled.extend(self.table.end_look(now));
+        self.refresh(now)?;
+        let forwarded_ipv6 = std::mem::replace(&mut self.forwards_ipv6, kernel::forwards_ipv6());
+        let has_other_ports = self.ports.iter().any(|(device, port)| self.intake.port(device) != *port);
+        if has_other_ports || forwarded_ipv6 != self.forwards_ipv6 {
+            self.ports.clear();
+            self.unsettled.extend(self.table.connections.keys());
+        }
+        if self.retried.elapsed() >= RETRY {
+            self.retried = now;
+            self.settings = Timeouts::read();
+            let is_retried = |reason| matches!(reason, Some(Reason::Limit | Reason::NotTaken));
+            let retried =
+                self.table.connections.values().filter(|known| known.sides.iter().any(|side| is_retried(side.reason)));
+            self.unsettled.extend(retried.map(|known| known.entry.original));
+        }
+        self.ways.prune();
+        report::fill(self.report, &self.table);
+        self.intake.report(self.report.clone());
+        Ok(())
+    }
+
+    /// Sets the timeout of connections anew whose packets only the device sees.
+    fn refresh(&mut self, now: Instant) -> Result<(), Trouble> {
+        // Timeouts of TCP that ends are the kernel's own.
+        let lasts = |entry: &Entry| entry.original.protocol != TCP || entry.is_established == Some(true);
+        let is_due = |known: &&mut Connection| known.has_moved && known.due <= now && lasts(&known.entry);
+        let mut refreshed = Vec::new();
+        for connection in self.table.connections.values_mut().filter(is_due) {
+            refreshed.push((connection.entry.original, Some(connection.refresh(now))));
+        }
+        // The kernel tells of the end of those that are gone.
+        self.requests.change(&refreshed).map(drop).map_err(Trouble::from)
+    }
+}
+
+fn reason(none: &NoNextHop) -> Reason {
+    match none {
+        NoNextHop::NoRoute { .. } => Reason::NoRoute,
+        NoNextHop::NotUnicast { .. } => Reason::NotForwarded,
+        NoNextHop::NoEgress { .. } => Reason::NoEgress,
+        NoNextHop::Unknown { .. } | NoNextHop::Silent { .. } => Reason::NoNeighbour,
+    }
+}

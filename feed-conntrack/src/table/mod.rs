@@ -1,0 +1,280 @@
+//! The assured connections of the kernel, and which flow is whose.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use sluice_flow::Ufid;
+use sluice_flow::connection::Direction;
+use sluice_flow::source::Standing;
+use sluice_netdev::Target;
+
+use crate::judge::Reason;
+use crate::plan::VARIANTS;
+use crate::wire::{Entry, TCP, status};
+
+/// A direction that has counted nothing for so long has flows for any TTL again: its packets may have another one now, and pass by in
+/// software.
+const REOPEN: Duration = Duration::from_secs(30);
+
+/// At most so long after packets were counted, the timeout of a connection is set anew. Of TCP, the kernel has shorter ones for data that
+/// was not acknowledged, 300 s by default, and sees data in software whose acknowledgement passes by in the device.
+const PACE: Duration = Duration::from_secs(30);
+
+/// Connections by their original direction.
+#[derive(Default)]
+pub(crate) struct Table {
+    pub(crate) connections: HashMap<Direction, Connection>,
+    owners: HashMap<Ufid, Owner>,
+    /// How many connections have flows.
+    placed: usize,
+    /// The number of the last comparison.
+    round: u32,
+    /// The number of the last look at what was counted.
+    look: u32,
+}
+
+/// Whose a flow is.
+struct Owner {
+    original: Direction,
+    side: usize,
+    variant: usize,
+    /// When it was last wanted.
+    look: u32,
+}
+
+/// A connection.
+pub(crate) struct Connection {
+    /// What was told of it last.
+    pub(crate) entry: Entry,
+    /// Whether the kernel tells of its changes: of one that began before anybody listened it does not (`nf_conntrack_events` of 2).
+    pub(crate) is_told: bool,
+    /// Whether the kernel was told to be liberal about it.
+    pub(crate) is_liberal: bool,
+    /// How long the kernel keeps it without a packet.
+    pub(crate) life: Duration,
+    /// From when on its timeout is worth being set anew.
+    pub(crate) due: Instant,
+    /// When it was set last.
+    pub(crate) refreshed: Option<Instant>,
+    /// Packets were counted since.
+    pub(crate) has_moved: bool,
+    /// The targets whose next hops it needs.
+    pub(crate) targets: Vec<Target>,
+    /// Both directions, the original one first.
+    pub(crate) sides: [Placed; 2],
+    /// When it was last seen.
+    round: u32,
+}
+
+/// One direction of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    /// Why it has no flow, as far as that is known.
+    pub(crate) reason: Option<Reason>,
+    /// Its flows.
+    pub(crate) variants: [Variant; VARIANTS],
+    /// When it last counted a packet, or was opened.
+    counted: Instant,
+}
+
+/// The flow of a direction for some values of the TTL.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Variant {
+    /// Whether it is not wanted, since others count the packets.
+    pub(crate) is_closed: bool,
+    /// Its flow, if it has one.
+    pub(crate) ufid: Option<Ufid>,
+    packets: u64,
+    /// Its packets when the direction was opened.
+    base: u64,
+}
+
+/// How the table has heard of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// By an event, which says how long it is kept, as of the packet that it tells of.
+    Event,
+    /// By a dump, which says how long it is still kept.
+    Dump,
+}
+
+impl Table {
+    /// Takes what was told of a connection that is assured. `setting` is how long the kernel keeps such connections without a packet, if it
+    /// says. Returns whether its flows may have to change.
+    pub(crate) fn put(&mut self, entry: Entry, by: By, setting: Option<Duration>, now: Instant) -> bool {
+        // What is told is cut off to whole seconds.
+        let told = entry.timeout.unwrap_or_default() + Duration::from_secs(1);
+        // An event of TCP may tell of data that was not acknowledged yet, for which there is a shorter one.
+        let is_whole = by == By::Event && entry.original.protocol != TCP;
+        let life = setting.filter(|_| !is_whole).map_or(told, |setting| setting.max(told));
+        let round = self.round;
+        let Some(known) = self.connections.get_mut(&entry.original) else {
+            let connection = Connection {
+                is_told: by == By::Event,
+                is_liberal: false,
+                life,
+                due: now,
+                refreshed: None,
+                has_moved: false,
+                targets: Vec::new(),
+                sides: [Placed::new(now), Placed::new(now)],
+                round,
+                entry,
+            };
+            self.connections.insert(connection.entry.original, connection);
+            return true;
+        };
+        known.round = round;
+        known.is_told |= by == By::Event;
+        let is_established = entry.is_established.or(known.entry.is_established);
+        let entry = Entry { is_established, ..entry };
+        let is_other = |one: &Entry, other: &Entry| {
+            Entry { timeout: None, ..one.clone() } != Entry { timeout: None, ..other.clone() }
+        };
+        let has_changed = is_other(&known.entry, &entry);
+        // Another connection, of which nothing was said to the kernel.
+        known.is_liberal &= known.entry.reply == entry.reply;
+        if by == By::Event && entry.timeout.is_some() {
+            // One that somebody else changes in another way may be told of late in its life.
+            known.life = if has_changed { life } else { known.life.max(life) };
+            known.due = now;
+        }
+        known.entry = entry;
+        has_changed
+    }
+
+    /// Takes a connection out, to be taken care of by the caller.
+    pub(crate) fn remove(&mut self, original: &Direction) -> Option<Connection> {
+        let connection = self.connections.remove(original)?;
+        connection.ufids().for_each(|ufid| _ = self.owners.remove(&ufid));
+        self.placed -= usize::from(connection.has_flows());
+        Some(connection)
+    }
+
+    /// Notes which flow a direction has for some values of the TTL. Returns the one that it had before, if that was another one.
+    pub(crate) fn own(&mut self, original: Direction, side: usize, variant: usize, ufid: Option<Ufid>) -> Option<Ufid> {
+        let connection = self.connections.get_mut(&original)?;
+        let had_flows = connection.has_flows();
+        let of = &mut connection.sides[side].variants[variant];
+        let before = std::mem::replace(&mut of.ufid, ufid);
+        if before != ufid {
+            (of.packets, of.base) = (0, 0);
+            before.iter().for_each(|before| _ = self.owners.remove(before));
+        }
+        self.placed = self.placed + usize::from(connection.has_flows()) - usize::from(had_flows);
+        if let Some(ufid) = ufid {
+            self.owners.insert(ufid, Owner { original, side, variant, look: self.look });
+        }
+        before.filter(|_| before != ufid)
+    }
+
+    /// How many connections have flows.
+    pub(crate) const fn placed(&self) -> usize {
+        self.placed
+    }
+
+    /// Begins a comparison: all that is there is put again.
+    pub(crate) fn begin_comparison(&mut self) {
+        self.round = self.round.wrapping_add(1);
+    }
+
+    /// Returns what was not put again.
+    pub(crate) fn gone(&self) -> Vec<Direction> {
+        let gone = self.connections.values().filter(|connection| connection.round != self.round);
+        gone.map(|connection| connection.entry.original).collect()
+    }
+
+    /// Begins a look at what was counted.
+    pub(crate) fn begin_look(&mut self) {
+        self.look = self.look.wrapping_add(1);
+    }
+
+    /// Takes what was counted for a flow. Returns whether the flow is that of a connection.
+    pub(crate) fn count(&mut self, standing: &Standing, now: Instant) -> bool {
+        let Some(owner) = self.owners.get_mut(&standing.ufid) else { return false };
+        owner.look = self.look;
+        let Some(connection) = self.connections.get_mut(&owner.original) else { return false };
+        let side = &mut connection.sides[owner.side];
+        let variant = &mut side.variants[owner.variant];
+        if standing.packets < variant.packets {
+            // The flow was made anew.
+            (variant.packets, variant.base) = (0, 0);
+        }
+        if standing.packets > variant.packets {
+            connection.has_moved = true;
+            side.counted = now;
+        }
+        variant.packets = standing.packets;
+        true
+    }
+
+    /// Returns the connections some of whose flows are not wanted any more by the agent, or no longer by themselves.
+    pub(crate) fn end_look(&mut self, now: Instant) -> Vec<Direction> {
+        let missing = self.owners.values().filter(|owner| owner.look != self.look);
+        let mut others: Vec<_> = missing.map(|owner| owner.original).collect();
+        for connection in self.connections.values_mut() {
+            let has_changed =
+                connection.sides.iter_mut().fold(false, |has_changed, side| side.narrow(now) | has_changed);
+            if has_changed {
+                others.push(connection.entry.original);
+            }
+        }
+        others
+    }
+}
+
+impl Connection {
+    /// Its flows.
+    pub(crate) fn ufids(&self) -> impl Iterator<Item = Ufid> + use<'_> {
+        self.sides.iter().flat_map(|side| side.variants.iter().filter_map(|variant| variant.ufid))
+    }
+
+    /// Its timeout is set anew. Returns it.
+    pub(crate) fn refresh(&mut self, now: Instant) -> Duration {
+        (self.has_moved, self.refreshed) = (false, Some(now));
+        self.due = now + (self.life / 4).min(PACE);
+        self.life
+    }
+
+    /// Whether it has a flow.
+    pub(crate) fn has_flows(&self) -> bool {
+        self.ufids().next().is_some()
+    }
+
+    /// Whether the kernel calls it assured.
+    pub(crate) fn is_assured(entry: &Entry) -> bool {
+        entry.status & status::ASSURED != 0
+    }
+}
+
+impl Placed {
+    fn new(now: Instant) -> Self {
+        Self { reason: None, variants: Default::default(), counted: now }
+    }
+
+    /// Whether it has a flow.
+    pub(crate) fn has_flow(&self) -> bool {
+        self.variants.iter().any(|variant| variant.ufid.is_some())
+    }
+
+    /// Closes what counts nothing beside others that count, and opens all where nothing counts. Returns whether that changes anything.
+    fn narrow(&mut self, now: Instant) -> bool {
+        let is_narrow = self.variants.iter().any(|variant| variant.is_closed);
+        let has_counted = |variant: &Variant| variant.packets > variant.base;
+        if !is_narrow && self.variants.iter().any(has_counted) {
+            for variant in &mut self.variants {
+                variant.is_closed = !has_counted(variant);
+            }
+            return self.variants.iter().any(|variant| variant.is_closed);
+        }
+        if is_narrow && now.saturating_duration_since(self.counted) >= REOPEN {
+            self.counted = now;
+            self.variants.iter_mut().for_each(|variant| (variant.is_closed, variant.base) = (false, variant.packets));
+            return true;
+        }
+        false
+    }
+}

@@ -1,0 +1,157 @@
+//! Comparisons, and what becomes of flows by what they count.
+
+use std::time::{Duration, Instant};
+
+use sluice_flow::Ufid;
+use sluice_flow::connection::Direction;
+use sluice_flow::source::Standing;
+use sluice_flow::table::FlowState;
+
+use super::{By, PACE, REOPEN, Table};
+use crate::wire::{Entry, TCP, status};
+
+const SETTING: Duration = Duration::from_secs(432_000);
+
+fn entry(port: u16, timeout: u64) -> Entry {
+    let direction = |source: [u8; 4], destination: [u8; 4], ports: [u16; 2]| Direction {
+        source: source.into(),
+        destination: destination.into(),
+        protocol: TCP,
+        source_port: ports[0],
+        destination_port: ports[1],
+    };
+    Entry {
+        original: direction([10, 1, 0, 2], [10, 2, 0, 2], [port, 5000]),
+        reply: direction([10, 2, 0, 2], [10, 2, 0, 1], [5000, port]),
+        status: status::ASSURED,
+        has_zone: false,
+        has_helper: false,
+        is_established: Some(true),
+        timeout: Some(Duration::from_secs(timeout)),
+    }
+}
+
+fn standing(ufid: u128, packets: u64) -> Standing {
+    let (state, bytes, idle, tcp_flags) = (FlowState::Offloaded, 0, None, 0);
+    Standing { ufid: Ufid(ufid), state, packets, bytes, idle, tcp_flags }
+}
+
+/// A connection with three flows in its original direction, 1 to 3, and one in the other, 4.
+fn table(now: Instant) -> (Table, Direction) {
+    let mut table = Table::default();
+    let entry = entry(40_000, 5);
+    let original = entry.original;
+    assert!(table.put(entry, By::Event, None, now));
+    for (variant, ufid) in [1, 2, 3].into_iter().enumerate() {
+        assert_eq!(table.own(original, 0, variant, Some(Ufid(ufid))), None);
+    }
+    assert_eq!(table.own(original, 1, 0, Some(Ufid(4))), None);
+    (table, original)
+}
+
+fn look(table: &mut Table, counted: &[(u128, u64)], now: Instant) -> Vec<Direction> {
+    table.begin_look();
+    for (ufid, packets) in counted {
+        assert!(table.count(&standing(*ufid, *packets), now), "{ufid}");
+    }
+    table.end_look(now)
+}
+
+#[test]
+fn after_a_comparison_there_is_what_was_put_again_and_nothing_else() {
+    let (mut table, now) = (Table::default(), Instant::now());
+    for port in 1..=4 {
+        assert!(table.put(entry(port, 100), By::Dump, Some(SETTING), now));
+    }
+    table.begin_comparison();
+    assert!(!table.put(entry(2, 90), By::Dump, Some(SETTING), now), "it is as it was");
+    let mut closing = entry(3, 90);
+    closing.is_established = Some(false);
+    assert!(table.put(closing, By::Dump, Some(SETTING), now));
+    assert!(table.put(entry(5, 90), By::Dump, Some(SETTING), now), "it is new");
+    let mut gone: Vec<_> = table.gone().iter().map(|original| original.source_port).collect();
+    gone.sort_unstable();
+    assert_eq!(gone, [1, 4]);
+}
+
+#[test]
+fn a_connection_lives_as_long_as_the_kernel_says_of_it_or_is_set_to() {
+    let (mut table, now) = (Table::default(), Instant::now());
+    let life = |table: &Table, port| table.connections[&entry(port, 0).original].life;
+    // An event comes with the whole time, cut off to seconds.
+    table.put(entry(1, 5), By::Event, None, now);
+    assert_eq!(life(&table, 1), Duration::from_secs(6));
+    // Of TCP, that of data which is not acknowledged may be shorter.
+    table.put(entry(3, 299), By::Event, Some(SETTING), now);
+    assert_eq!(life(&table, 3), SETTING);
+    // A dump comes at any time of its life.
+    table.put(entry(2, 70), By::Dump, Some(SETTING), now);
+    assert_eq!(life(&table, 2), SETTING);
+    table.put(entry(2, 60), By::Event, Some(SETTING), now);
+    assert_eq!(life(&table, 2), SETTING, "somebody has changed something else");
+    assert!(table.connections[&entry(2, 0).original].is_told);
+}
+
+#[test]
+fn a_timeout_is_worth_setting_once_packets_are_counted_and_then_at_a_pace() {
+    let now = Instant::now();
+    let (mut table, original) = table(now);
+    assert!(table.connections[&original].due <= now, "the kernel may have another one by now, for data in software");
+    look(&mut table, &[(1, 5), (2, 0), (3, 0), (4, 0)], now);
+    let connection = table.connections.get_mut(&original).unwrap();
+    assert!(connection.has_moved);
+    assert_eq!(connection.refresh(now), Duration::from_secs(6));
+    assert_eq!((connection.has_moved, connection.due), (false, now + Duration::from_millis(1500)));
+    connection.life = SETTING;
+    connection.refresh(now);
+    assert_eq!(connection.due, now + PACE);
+}
+
+#[test]
+fn an_event_that_does_not_tell_the_state_leaves_it_as_it_was() {
+    let (mut table, now) = (Table::default(), Instant::now());
+    table.put(entry(1, 5), By::Event, None, now);
+    let untold = Entry { is_established: None, ..entry(1, 5) };
+    assert!(!table.put(untold, By::Event, None, now));
+    assert_eq!(table.connections[&entry(1, 0).original].entry.is_established, Some(true));
+}
+
+#[test]
+fn of_flows_for_different_ttls_those_stay_that_count_until_none_does() {
+    let now = Instant::now();
+    let (mut table, original) = table(now);
+    let is_closed = |table: &Table| table.connections[&original].sides[0].variants.map(|variant| variant.is_closed);
+    assert_eq!(look(&mut table, &[(1, 0), (2, 0), (3, 0), (4, 0)], now), []);
+    assert!(!table.connections[&original].has_moved);
+    assert_eq!(look(&mut table, &[(1, 0), (2, 7), (3, 0), (4, 0)], now), [original]);
+    assert_eq!(is_closed(&table), [true, false, true]);
+    assert!(table.connections[&original].has_moved);
+    for variant in [0, 2] {
+        assert!(table.own(original, 0, variant, None).is_some());
+    }
+    let later = now + REOPEN;
+    assert_eq!(look(&mut table, &[(2, 8), (4, 0)], later), []);
+    // It counts nothing any more: packets may have another TTL now.
+    let later = later + REOPEN;
+    assert_eq!(look(&mut table, &[(2, 8), (4, 0)], later), [original]);
+    assert_eq!(is_closed(&table), [false; 3]);
+    table.own(original, 0, 0, Some(Ufid(1)));
+    assert_eq!(look(&mut table, &[(1, 0), (2, 8), (4, 0)], later), [], "what was counted before says nothing");
+    assert_eq!(look(&mut table, &[(1, 3), (2, 8), (4, 0)], later), [original]);
+    assert_eq!(is_closed(&table), [false, true, true]);
+}
+
+#[test]
+fn flows_that_somebody_has_taken_away_are_missed_and_those_of_nobody_found() {
+    let now = Instant::now();
+    let (mut table, original) = table(now);
+    assert_eq!(look(&mut table, &[(1, 0), (2, 0), (3, 0)], now), [original]);
+    table.begin_look();
+    assert!(!table.count(&standing(99, 1), now));
+    assert_eq!(table.placed(), 1);
+    let removed = table.remove(&original).unwrap();
+    assert_eq!(table.placed(), 0);
+    assert_eq!(removed.ufids().count(), 4);
+    table.begin_look();
+    assert!(!table.count(&standing(1, 1), now));
+}

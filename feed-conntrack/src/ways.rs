@@ -1,0 +1,75 @@
+//! The ways that the kernel would take with the packets of connections.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use sluice_flow::connection::Direction;
+use sluice_netdev::{LinkError, NextHop, NextHops, NoNextHop, Target};
+
+/// The next hops that connections need, and which connections need them. A connection is named by its original direction.
+pub(crate) struct Ways {
+    next_hops: NextHops,
+    known: HashMap<Target, Way>,
+    /// Targets that may have lost their last user.
+    is_stale: bool,
+}
+
+#[derive(Default)]
+struct Way {
+    told: Option<Result<NextHop, NoNextHop>>,
+    users: HashSet<Direction>,
+}
+
+impl Ways {
+    /// Starts to follow the kernel, in the network namespace of this thread.
+    pub(crate) fn open() -> Result<Self, LinkError> {
+        Ok(Self { next_hops: NextHops::open()?, known: HashMap::new(), is_stale: false })
+    }
+
+    /// The next hop of a target, which a connection wants to hear of from now on; `None` until it is known whether there is one.
+    pub(crate) fn next_hop(&mut self, target: Target, user: Direction) -> Option<&Result<NextHop, NoNextHop>> {
+        let next_hops = &mut self.next_hops;
+        let way = self.known.entry(target).or_insert_with(|| {
+            next_hops.follow(target);
+            Way::default()
+        });
+        way.users.insert(user);
+        way.told.as_ref()
+    }
+
+    /// A connection needs a target no longer.
+    pub(crate) fn release(&mut self, target: &Target, user: &Direction) {
+        if let Some(way) = self.known.get_mut(target) {
+            way.users.remove(user);
+            self.is_stale |= way.users.is_empty();
+        }
+    }
+
+    /// Returns the connections of which a next hop is another one than before. Does not wait.
+    pub(crate) fn poll(&mut self) -> Result<HashSet<Direction>, LinkError> {
+        let mut users = HashSet::new();
+        for (target, next) in self.next_hops.poll(Duration::ZERO)? {
+            if let Some(way) = self.known.get_mut(&target) {
+                way.told = Some(next);
+                users.extend(way.users.iter().copied());
+            }
+        }
+        Ok(users)
+    }
+
+    /// Follows no more what no connection needs. Takes time for each target, so that it is not done for each connection.
+    pub(crate) fn prune(&mut self) {
+        if std::mem::take(&mut self.is_stale) {
+            self.known.retain(|_, way| !way.users.is_empty());
+            let known = &self.known;
+            self.next_hops.retain(|target| known.contains_key(target));
+        }
+    }
+}
+
+impl AsFd for Ways {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.next_hops.as_fd()
+    }
+}

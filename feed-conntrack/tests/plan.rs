@@ -1,0 +1,140 @@
+//! The flows of a connection that is masqueraded, as text, and what tc makes of them.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
+use sluice_feed_conntrack::{Planned, Side, plan};
+use sluice_flow::backend::{BackendConfig, Checker};
+use sluice_flow::connection::Direction;
+use sluice_flow::port::{PortKind, PortNumber};
+use sluice_flow::text::{parse_actions, parse_key};
+use sluice_flow::ufid::Seed;
+use sluice_flow::{Expiry, Field, Flow, MaskedKey, Port, Priority};
+
+const CLIENT: Side = Side {
+    ingress: PortNumber(1),
+    ingress_mac: [2, 0, 0, 0, 1, 1],
+    egress: PortNumber(2),
+    egress_mac: [2, 0, 0, 0, 2, 1],
+    next_hop: [2, 0, 0, 0, 2, 2],
+};
+const SERVER: Side = Side {
+    ingress: PortNumber(2),
+    ingress_mac: [2, 0, 0, 0, 2, 1],
+    egress: PortNumber(1),
+    egress_mac: [2, 0, 0, 0, 1, 1],
+    next_hop: [2, 0, 0, 0, 1, 2],
+};
+
+fn connection(protocol: u8) -> [Direction; 2] {
+    let direction = |from: ([u8; 4], u16), to: ([u8; 4], u16)| Direction {
+        source: from.0.into(),
+        destination: to.0.into(),
+        protocol,
+        source_port: from.1,
+        destination_port: to.1,
+    };
+    let server = ([10, 2, 0, 2], 5000);
+    [direction(([10, 1, 0, 2], 40_000), server), direction(server, ([10, 2, 0, 1], 1025))]
+}
+
+/// The same of IPv6.
+fn connection_of_ipv6(protocol: u8) -> [Direction; 2] {
+    let address = |text: &str| text.parse().unwrap();
+    let [original, reply] = connection(protocol);
+    [
+        Direction { source: address("fd01::2"), destination: address("fd02::2"), ..original },
+        Direction { source: address("fd02::2"), destination: address("fd02::4d"), ..reply },
+    ]
+}
+
+fn read(key: &str, actions: &str) -> Planned {
+    (parse_key(key, &()).unwrap().matching, parse_actions(actions, &()).unwrap())
+}
+
+/// Each value of the TTL for which one of the flows is.
+fn ttls(flows: &[Planned]) -> Vec<u8> {
+    let is_of = |ttl: u8| {
+        move |(matching, _): &&Planned| {
+            u128::from(ttl) & matching.mask.get(Field::Ipv4Ttl) == matching.key.get(Field::Ipv4Ttl)
+        }
+    };
+    let matches = |ttl: u8| flows.iter().filter(is_of(ttl)).count();
+    (0..=u8::MAX).filter(|ttl| matches(*ttl) == 1).collect()
+}
+
+#[test]
+fn both_directions_do_what_the_kernel_would_do() {
+    let [original, reply] = connection(6);
+    let there = plan(&original, &reply, &CLIENT);
+    let expected = read(
+        "recirc_id(0),in_port(1),eth(dst=02:00:00:00:01:01),eth_type(0x0800),ipv4(src=10.1.0.2,dst=10.2.0.2,proto=6,ttl=64/0x60,frag=no),\
+         tcp(src=40000,dst=5000),tcp_flags(0/0x7)",
+        "set(eth(src=02:00:00:00:02:01,dst=02:00:00:00:02:02)),set(ipv4(src=10.2.0.1)),set(tcp(src=1025)),dec_ttl(le_1(drop)),2",
+    );
+    assert_eq!(there[0].0, expected.0);
+    assert_eq!(there[0].1, expected.1);
+    let back = plan(&reply, &original, &SERVER);
+    let expected = read(
+        "recirc_id(0),in_port(2),eth(dst=02:00:00:00:02:01),eth_type(0x0800),ipv4(src=10.2.0.2,dst=10.2.0.1,proto=6,ttl=64/0x60,frag=no),\
+         tcp(src=5000,dst=1025),tcp_flags(0/0x7)",
+        "set(eth(src=02:00:00:00:01:01,dst=02:00:00:00:01:02)),set(ipv4(dst=10.1.0.2)),set(tcp(dst=40000)),dec_ttl(le_1(drop)),1",
+    );
+    assert_eq!(back[0].0, expected.0);
+    assert_eq!(back[0].1, expected.1);
+}
+
+#[test]
+fn those_of_ipv6_match_and_change_its_header() {
+    let [original, reply] = connection_of_ipv6(17);
+    let expected = read(
+        "recirc_id(0),in_port(1),eth(dst=02:00:00:00:01:01),eth_type(0x86dd),ipv6(src=fd01::2,dst=fd02::2,proto=17,hlimit=64/0x60,frag=no),\
+         udp(src=40000,dst=5000)",
+        "set(eth(src=02:00:00:00:02:01,dst=02:00:00:00:02:02)),set(ipv6(src=fd02::4d)),set(udp(src=1025)),dec_ttl(le_1(drop)),2",
+    );
+    assert_eq!(plan(&original, &reply, &CLIENT)[0], expected);
+}
+
+#[test]
+fn each_ttl_from_32_on_is_of_one_flow_and_no_other_is() {
+    let [original, reply] = connection(17);
+    assert_eq!(ttls(&plan(&original, &reply, &CLIENT)), (32..=u8::MAX).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_not_translated_is_not_set() {
+    let [original, _] = connection(17);
+    let answers = Direction {
+        source: original.destination,
+        destination: original.source,
+        source_port: original.destination_port,
+        destination_port: original.source_port,
+        ..original
+    };
+    let [(matching, actions), ..] = plan(&original, &answers, &CLIENT);
+    assert_eq!(actions.len(), 3, "{actions:?}");
+    assert_eq!(matching.mask.get(Field::TcpFlags), 0);
+}
+
+/// Whether a backend would ask its device for each of the flows of TCP and of UDP.
+fn takes(mut checker: Box<dyn Checker>) {
+    for (number, name) in [(1, "client"), (2, "server")] {
+        let port = Port { number: PortNumber(number), name: name.parse().unwrap(), kind: PortKind::Representor };
+        checker.port(&port).unwrap();
+    }
+    for protocol in [6, 17] {
+        let [original, reply] = connection(protocol);
+        for (matching, actions) in plan(&original, &reply, &CLIENT).into_iter().chain(plan(&reply, &original, &SERVER))
+        {
+            let key = MaskedKey::new(&matching);
+            let flow = Flow::new(None, key, actions, Priority::default(), Expiry::default(), &Seed([0; 16]));
+            checker.flow(&flow).unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_backend_takes_them() {
+    takes(sluice_offload_tc::Config::default().checker());
+    takes(sluice_offload_dv::Config::default().checker());
+    takes(sluice_offload_soft::Config::default().checker());
+}

@@ -1,0 +1,306 @@
+//! Established connections of a router that masquerades, forwarded by tc in front of it.
+
+mod masquerade;
+mod router;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use sluice_tests::daemon::Daemon;
+use sluice_tests::lab::iproute::batch;
+use socket2::SockRef;
+
+use self::router::{CLIENT, Frames, OWN_AT_SERVER, PORT, Router, SERVER, datagram, ours};
+use crate::switch::{eventually, run, sluice, within};
+
+/// The kernel's timeouts: of a connection of TCP that is established, of one that ends, and of a stream of UDP.
+const ESTABLISHED: Duration = Duration::from_secs(6);
+const ENDING: Duration = Duration::from_secs(4);
+const STREAM: Duration = Duration::from_secs(6);
+/// How long packets may go to a next hop that is another one now.
+const BOUND: Duration = Duration::from_millis(100);
+/// What tc does in software with a translation is enough for packets that are not cut into segments.
+const TRANSLATED: &str = "translated = true\n";
+/// Bytes of a question and of its answer.
+const LENGTH: usize = 100;
+
+/// Both ends of a connection.
+struct Connection {
+    client: TcpStream,
+    server: TcpStream,
+}
+
+impl Connection {
+    fn new(listener: &TcpListener) -> Self {
+        let server = listener.local_addr().unwrap();
+        let client = within("client", || TcpStream::connect(server).unwrap());
+        let (server, _) = listener.accept().unwrap();
+        for end in [&client, &server] {
+            end.set_nodelay(true).unwrap();
+            end.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        }
+        Self { client, server }
+    }
+
+    /// Asks and answers so many times.
+    fn talk(&mut self, times: u64) {
+        let mut buffer = [7; LENGTH];
+        for _ in 0..times {
+            self.client.write_all(&buffer).unwrap();
+            self.server.read_exact(&mut buffer).unwrap();
+            self.server.write_all(&buffer).unwrap();
+            self.client.read_exact(&mut buffer).unwrap();
+        }
+    }
+
+    /// Goes on until each direction has a flow that counts, and no other.
+    fn talk_until_forwarded(&mut self, daemon: &Daemon) {
+        eventually("each direction has a flow that counts, and no other", || {
+            self.talk(1);
+            are_forwarded(daemon)
+        });
+    }
+
+    /// Has it end by a RST.
+    fn abort(self) {
+        SockRef::from(&self.client).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
+    /// Ends it, and says how long the kernel remembers it.
+    fn end(self) -> Duration {
+        let begun = Instant::now();
+        drop(self.client);
+        drop(self.server);
+        eventually("the kernel has forgotten the connection", || entries("tcp").is_empty());
+        begun.elapsed()
+    }
+}
+
+/// Whether there are two flows, and both have counted packets.
+fn are_forwarded(daemon: &Daemon) -> bool {
+    let flows = ours(daemon);
+    let counts = |flow: &Value| flow["state"] == "partial" && flow["packets"].as_u64() > Some(0);
+    flows.len() == 2 && flows.iter().all(counts)
+}
+
+/// The kernel's connections of a protocol, as conntrack prints them.
+fn entries(protocol: &str) -> String {
+    run(&format!("conntrack -L -p {protocol} --orig-src {CLIENT}"))
+}
+
+pub(crate) fn an_established_connection_is_forwarded_before_the_router_and_ends_with_it() {
+    let router = Router::new();
+    router.set("nf_conntrack_tcp_timeout_established", ESTABLISHED);
+    for state in ["fin_wait", "close_wait", "last_ack", "time_wait", "close"] {
+        router.set(&format!("nf_conntrack_tcp_timeout_{state}"), ENDING);
+    }
+    let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
+    let mut alone = Connection::new(&listener);
+    alone.talk(5);
+    let forgotten_alone = alone.end();
+
+    let mut daemon = router.start(TRANSLATED);
+    let mut connection = Connection::new(&listener);
+    assert_eq!(connection.server.peer_addr().unwrap().ip().to_string(), OWN_AT_SERVER);
+    connection.talk_until_forwarded(&daemon);
+    let packets = || -> Vec<_> { ours(&daemon).iter().map(|flow| flow["packets"].as_u64().unwrap()).collect() };
+    let (before, forwarded) = (packets(), router.forwarded());
+    connection.talk(200);
+    eventually("both flows have counted all of them", || {
+        let now = packets();
+        now.len() == 2 && now.iter().zip(&before).all(|(now, before)| *now >= before + 200)
+    });
+    assert_eq!(router.forwarded(), forwarded, "the kernel has forwarded packets");
+    let show = sluice(&daemon, &["show"]);
+    assert!(show.contains("source    conntrack: connections of the kernel, 2 flows, 0 of them left out\n"), "{show}");
+    let dump = sluice(&daemon, &["dump-flows", "-m"]);
+    assert!(dump.contains("dec_ttl(le_1(drop))") && dump.contains("source[conntrack]"), "{dump}");
+
+    // A quarter of its time is enough for the timeout to be worth setting anew.
+    let begun = Instant::now();
+    while begun.elapsed() < 3 * ESTABLISHED + ESTABLISHED / 2 {
+        connection.talk(1);
+        assert!(entries("tcp").contains("ESTABLISHED"), "after {:?}", begun.elapsed());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(router.forwarded(), forwarded, "the kernel has forwarded packets");
+
+    // The FIN passes by the kernel, and what comes behind it.
+    let begun = Instant::now();
+    connection.client.shutdown(Shutdown::Write).unwrap();
+    eventually("the flows are gone", || ours(&daemon).is_empty());
+    println!("flows are gone {:?} after the FIN", begun.elapsed());
+    assert!(router.forwarded() > forwarded);
+    let forgotten = connection.end();
+    println!("forgotten after {forgotten_alone:?} without Sluice, {forgotten:?} with it");
+    assert!(forgotten <= forgotten_alone + Duration::from_secs(2), "{forgotten:?}, {forgotten_alone:?} without Sluice");
+
+    // What this host itself says and hears is not forwarded.
+    let mut own = TcpStream::connect((SERVER, PORT)).unwrap();
+    let (mut other, _) = listener.accept().unwrap();
+    let mut buffer = [1; LENGTH];
+    for _ in 0..20 {
+        own.write_all(&buffer).unwrap();
+        other.read_exact(&mut buffer).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(ours(&daemon).is_empty());
+    let show = sluice(&daemon, &["show"]);
+    assert!(show.contains("source    conntrack: connections of the kernel, 0 flows, 0 of them left out\n"), "{show}");
+    drop((own, other));
+
+    // An agent that ends leaves no rule, and the kernel goes on with the connection.
+    let mut connection = Connection::new(&listener);
+    eventually("there are flows", || {
+        connection.talk(1);
+        ours(&daemon).len() >= 2
+    });
+    assert_eq!(daemon.appctl(&["exit"]).code, Some(0));
+    assert!(daemon.wait().success());
+    assert!(router.filters("client").is_empty() && router.filters("server").is_empty());
+    connection.talk(50);
+}
+
+pub(crate) fn a_next_hop_with_another_address_is_followed_and_streams_stay_alive() {
+    let router = Router::new();
+    router.set("nf_conntrack_udp_timeout_stream", STREAM);
+    let server = within("server", || UdpSocket::bind((SERVER, PORT)).unwrap());
+    let client = within("client", || {
+        let client = UdpSocket::bind((CLIENT, 0)).unwrap();
+        client.connect((SERVER, PORT)).unwrap();
+        client
+    });
+    for end in [&server, &client] {
+        end.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    }
+    let talk = |number: u64| {
+        let mut buffer = [0; LENGTH];
+        client.send(&datagram(number)).unwrap();
+        let (_, from) = server.recv_from(&mut buffer).unwrap();
+        assert_eq!(from.ip().to_string(), OWN_AT_SERVER);
+        server.send_to(&buffer, from).unwrap();
+        client.recv(&mut buffer).unwrap();
+    };
+    let daemon = router.start(TRANSLATED);
+    eventually("each direction has a flow that counts, and no other", || {
+        talk(0);
+        are_forwarded(&daemon)
+    });
+    let forwarded = router.forwarded();
+    let begun = Instant::now();
+    while begun.elapsed() < 3 * STREAM + STREAM / 2 {
+        talk(0);
+        assert!(entries("udp").contains("ASSURED"), "after {:?}", begun.elapsed());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(router.forwarded(), forwarded, "the kernel has forwarded packets");
+
+    // Datagrams are numbered. Of those that are sent later than that, none may go to the old address.
+    let frames = Frames::to_server();
+    let mut number = 1;
+    let mut send = |until: Instant| {
+        while Instant::now() < until {
+            client.send(&datagram(number)).unwrap();
+            number += 1;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        number
+    };
+    let first = send(Instant::now() + Duration::from_millis(500));
+    let new = router.move_server();
+    let changed = send(Instant::now() + BOUND);
+    let end = send(Instant::now() + Duration::from_secs(2));
+    let seen = frames.end(end);
+    let old = seen.iter().filter(|(_, address)| *address != new).map(|(number, _)| *number).max().unwrap_or_default();
+    println!(
+        "datagrams up to {first} are older than the change, {old} is the last to the old address, {changed} is 100 ms old"
+    );
+    assert!(
+        old < changed,
+        "datagram {old} of {end} went to the old address, {changed} was sent 100 ms after the change"
+    );
+    assert!(
+        seen.iter().filter(|(number, address)| *number >= changed && *address == new).count() as u64 == end - changed
+    );
+    assert!(ours(&daemon).len() >= 2);
+
+    // Without a packet the kernel forgets it, and its flows go.
+    eventually("the flows are gone", || ours(&daemon).is_empty());
+    assert!(entries("udp").is_empty());
+}
+
+pub(crate) fn what_the_kernel_tells_nobody_is_found_by_a_comparison() {
+    /// More than there is room for.
+    const MANY: usize = 500;
+    let router = Router::new();
+    let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
+    // Of a connection that is older than whoever listens the kernel tells nothing (`nf_conntrack_events` of 2).
+    let mut older = Connection::new(&listener);
+    older.talk(5);
+    let mut daemon = router.start("translated = true\nqueue_bytes = 65536\n");
+    older.talk_until_forwarded(&daemon);
+    let begun = Instant::now();
+    older.abort();
+    eventually("the flows are gone", || ours(&daemon).is_empty());
+    println!("flows of a connection that nobody was told of are gone {:?} after the RST", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+
+    // Its rules go on without it, and the next agent has flows of the connection as well.
+    let mut connection = Connection::new(&listener);
+    connection.talk_until_forwarded(&daemon);
+    daemon.signal("KILL");
+    daemon.wait();
+    let forwarded = router.forwarded();
+    connection.talk(50);
+    assert_eq!(router.forwarded(), forwarded, "the kernel has forwarded packets");
+    let daemon = router.start("translated = true\nqueue_bytes = 65536\n");
+    connection.talk_until_forwarded(&daemon);
+
+    // Nobody reads what the kernel tells.
+    let signal = |signal| kill_process(Pid::from_raw(daemon.pid().cast_signed()).unwrap(), signal).unwrap();
+    signal(Signal::STOP);
+    let clients: Vec<_> = within("client", || (0..MANY).map(|_| UdpSocket::bind((CLIENT, 0)).unwrap()).collect());
+    for client in clients {
+        client.send_to(&datagram(0), (SERVER, PORT)).unwrap();
+    }
+    run(&format!("conntrack -D -p tcp --orig-src {CLIENT}"));
+    signal(Signal::CONT);
+    eventually("the loss is counted", || {
+        daemon.metric("sluice_source_losses_total{source=\"conntrack\"}") >= Some(1.0)
+    });
+    eventually("the flows are gone", || ours(&daemon).is_empty());
+}
+
+pub(crate) fn connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right() {
+    let router = Router::new();
+    let server = router.add_ipv6();
+    let listener = within("server", || TcpListener::bind((server, PORT)).unwrap());
+    let mut connection = Connection::new(&listener);
+    connection.talk(5);
+    let mut daemon = router.start("");
+    const WHY: &str = "2: the kernel translates them, and rules of tc in software leave a wrong checksum";
+    eventually("it is known why", || sluice(&daemon, &["show"]).contains(WHY));
+    assert!(ours(&daemon).is_empty());
+    assert_eq!(daemon.appctl(&["exit"]).code, Some(0));
+    assert!(daemon.wait().success());
+
+    let daemon = router.start(TRANSLATED);
+    connection.talk_until_forwarded(&daemon);
+    let forwarded = router.forwarded_ipv6();
+    connection.talk(100);
+    assert_eq!(router.forwarded_ipv6(), forwarded, "the kernel has forwarded packets");
+    assert!(sluice(&daemon, &["dump-flows"]).contains("set(ipv6(src=fd02::77))"));
+
+    // The kernel alone tells a sender that its packets are too long.
+    batch(&["link set client mtu 1400".to_owned()]);
+    eventually("answers have no flow", || ours(&daemon).len() == 1);
+    assert!(sluice(&daemon, &["show"]).contains("1: packets may be longer than the route or the device takes"));
+    connection.talk(5);
+
+    // What is not forwarded any more has no flows.
+    std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "0").unwrap();
+    eventually("the flows are gone", || ours(&daemon).is_empty());
+}
