@@ -229,9 +229,9 @@ impl Daemon {
         let mirror_listener = run_dir.bind_mirror(config.control_mode, group)?;
         let api_listener = run_dir.bind_api(config.control_mode, group)?;
         let http = bind_http(&config, &places)?;
+        let seed = seed::load_or_make(&config.state_dir())?;
         let kept = config.persist.then(|| config.state_dir());
         let api = Listeners::new(api_listener, group, config.api.remote.as_ref(), kept.as_deref())?;
-        let seed = seed::load_or_make(&config.state_dir())?;
         let _owner_lock = locks.owner(seed.owner())?;
         let opened = open_journal(&config, &clock)?;
         let objects = config.persist.then(|| ObjectsFile::open(&config.state_dir())).transpose()?;
