@@ -1,8 +1,8 @@
 //! The gRPC interface `sluice.v1`: a codec on the [service](crate::service), as the [commands](crate::commands) are, and no second set of rules.
 //!
-//! * [`server`] accepts connections: on the socket in the run folder and, by [`tls`], over TCP. What a connection may do is its [`access`].
-//! * [`reader`] and [`writer`] are the codec proper, [`fields`] that of matches as structures, [`errors`] that of reasons.
-//! * A call that streams has a file of its own: [`apply`] with its [`outcomes`], [`replace`], [`dump`], [`watch`], [`counters`].
+//! * `server` accepts connections: on the socket in the run folder and, by `tls`, over TCP. What a connection may do is its `access`.
+//! * `reader` and `writer` are the codec proper, `fields` that of matches as structures, `errors` that of reasons.
+//! * A call that streams has a file of its own: `apply` with its `outcomes`, `replace`, `dump`, `watch`, `counters`.
 //!
 //! # What is bounded
 //!
