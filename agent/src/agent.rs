@@ -26,6 +26,7 @@ use crate::mirroring::Mirroring;
 use crate::observe::coverage::Coverage;
 use crate::observe::events::Events;
 use crate::observe::recent::Recent;
+use crate::sessions::name::companion;
 use crate::source::Reports;
 use crate::upkeep::audit::Audit;
 use crate::upkeep::device_counters::{DeviceCounters, Published};
@@ -168,7 +169,7 @@ impl Agent {
         let ageing = ageing(&config);
         let (revalidation, revalidator) = Revalidation::new(
             ageing,
-            Revalidator::new(ageing, reader),
+            Revalidator::new(ageing, reader).with_companions(Box::new(companion)),
             Rebalancing::new(backend.clone(), config.rebalance_interval),
             Inspection::new(backend.clone(), table.clone(), queue.clone()),
             table.clone(),

@@ -44,6 +44,7 @@ mod objects;
 mod orphans;
 mod owners;
 mod patience;
+mod sessions;
 mod stream;
 mod survey;
 #[cfg(test)]
@@ -60,5 +61,6 @@ pub use self::faces::{AgentView, Service};
 pub use self::flows::{AddFlow, DeleteFlow, FlowChange, FlowName, FlowRequest, Flush, ModifyFlow, Outcome};
 pub use self::orphans::OrphanError;
 pub use self::owners::{Replaced, Replacement, Sweep};
+pub use self::sessions::{Session, SessionStatus};
 pub use self::stream::FlowStream;
 pub use self::survey::{RefusedFlows, Survey};
