@@ -121,10 +121,10 @@ impl Service {
                 let request = stream.request(&batch, || FlowRequest::Add(AddFlow { flow: flow.clone() }));
                 request.map(|life| lives.push(life)).inspect_err(|_| batch.expect_one_less())
             };
-            let result = match ends.ending(id) {
-                // What is left of it would be taken for the end of the new one.
-                Some(_) => Err(Error::Exists(forward.ufid)),
-                None => add(forward).and_then(|()| add(reverse)),
+            let result = match ends.is_ending(id) {
+                // What is left of the earlier one would be taken for the end of this one.
+                true => Err(Error::Exists(forward.ufid)),
+                false => add(forward).and_then(|()| add(reverse)),
             };
             taken.push(Taken { id, lives, batch, result });
         }

@@ -11,7 +11,7 @@
 //! The events of the table come here as they happen, and not by the [history](crate::observe::history): that forgets what its readers are too
 //! slow for, and costs all flows as soon as it has a reader. Here, flows that are of no session cost one comparison at their end.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -37,6 +37,8 @@ pub struct Ends {
 
 #[derive(Default)]
 struct State {
+    /// Sessions of which a flow is on its way out because of a timeout or the flow limit.
+    leaving: HashSet<SessionId>,
     /// Sessions of which one flow has gone.
     halves: HashMap<SessionId, Ending>,
     /// Those of them whose other flow nobody has been told to delete.
@@ -109,8 +111,14 @@ impl Ends {
 
     /// Hears of an event, under the lock of its flow.
     pub fn note(&self, event: &Event) {
-        let Event::Deleted { flow, reason, counters, accepted } = event else { return };
-        let Some(SessionFlow { session, direction }) = SessionFlow::of(flow) else { return };
+        let is_end = matches!(event, Event::Aged { .. } | Event::Evicted { .. } | Event::Deleted { .. });
+        let Some(named) = is_end.then(|| SessionFlow::of(event.flow())).flatten() else { return };
+        self.begin();
+        let SessionFlow { session, direction } = named;
+        let Event::Deleted { reason, counters, accepted, .. } = event else {
+            self.state.lock().leaving.insert(session);
+            return;
+        };
         let (began, at) = (Instant::now(), SystemTime::now());
         let gone = Ending { reason: *reason, began, at, accepted: *accepted, forward: None, reverse: None }
             .with(direction, *counters);
@@ -158,6 +166,12 @@ impl Ends {
         }
     }
 
+    /// Whether a session is about to end, so that its id is not free.
+    pub fn is_ending(&self, session: SessionId) -> bool {
+        let State { leaving, halves, claimed, .. } = &*self.state.lock();
+        leaving.contains(&session) || halves.contains_key(&session) || claimed.contains_key(&session)
+    }
+
     /// What is known of a session of which one flow has gone.
     pub fn ending(&self, session: SessionId) -> Option<Ending> {
         self.state.lock().halves.get(&session).copied()
@@ -182,6 +196,7 @@ impl Ends {
             let known = state.claimed.get(&session).copied().flatten();
             let is_over = known.is_some_and(|ending| ending.is_whole());
             if is_over || self.claimed_changed.wait_until(&mut state, until).timed_out() {
+                state.leaving.remove(&session);
                 return state.claimed.remove(&session).flatten();
             }
         }
@@ -207,6 +222,7 @@ impl Ends {
 impl State {
     fn close(&mut self, session: SessionId, ending: Ending) {
         self.counts.closed += 1;
+        self.leaving.remove(&session);
         self.closed.push_back(Closed { session, ending });
         self.forget_surplus();
     }
@@ -309,6 +325,24 @@ mod tests {
         assert_eq!(ends.take_closed(9).len(), 1, "it was not told after all");
         ends.note(&end(7, Direction::Forward, 5, Origin::Command));
         assert!(ends.take_halves().is_empty(), "the flow of somebody else");
+    }
+
+    #[test]
+    fn an_id_is_free_once_nothing_of_the_session_is_on_its_way_out() {
+        let ends = Ends::default();
+        let gone = end(7, Direction::Forward, 5, OWNER);
+        let aged = Event::Aged { flow: gone.flow().clone(), reason: EndReason::Idle };
+        assert!(!ends.is_used() && !ends.is_ending(SessionId(7)));
+        ends.note(&aged);
+        assert!(ends.is_used() && ends.is_ending(SessionId(7)));
+        ends.note(&gone);
+        assert!(ends.is_ending(SessionId(7)));
+        ends.note(&end(7, Direction::Reverse, 3, OWNER));
+        assert!(!ends.is_ending(SessionId(7)));
+        ends.note(&aged);
+        assert!(ends.claim(SessionId(7)) && ends.is_ending(SessionId(7)));
+        ends.release(SessionId(7), Duration::ZERO);
+        assert!(!ends.is_ending(SessionId(7)));
     }
 
     #[test]

@@ -273,6 +273,20 @@ async fn when_one_flow_goes_the_other_one_goes_too() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_one_too_many_goes_as_a_whole() {
+    let daemon = Daemon::start(&format!("flow_limit = 100\n{CONFIG}"));
+    let client = connect(&daemon).await;
+    add_all(&client, (1..=3).map(|id| session(id, 5000 + u16::try_from(id).unwrap()))).await;
+    (1..=3).for_each(|number| exchange(&daemon, 5000 + number, usize::from(number), 9));
+    std::fs::write(daemon.folder().join("sluiced.toml"), daemon.config().replace("limit = 100", "limit = 5")).unwrap();
+    assert_eq!(daemon.appctl(&["sluice/reload"]).out, "changed: flow_limit\n");
+    let session = next_closed(&mut client.sessions()).await;
+    assert_eq!(counts(&session), counts_of(usize::try_from(session.session_id).unwrap(), 9));
+    assert_eq!(session.session_close_code(), SessionCloseCode::UnknownCloseCode);
+    assert_eq!(all(&mut client.sessions()).await.len(), 2);
+}
+
+#[tokio::test]
 async fn a_deleted_session_is_answered_with_its_last_packets_and_told_to_nobody_else() {
     let daemon = Daemon::start(&CONFIG.replace("\"20ms\"", "\"1h\""));
     let client = connect(&daemon).await;
