@@ -40,7 +40,7 @@ fn changed() -> impl Strategy<Value = Vec<u8>> {
         let mut bytes = messages().swap_remove(which);
         for (place, byte, is_removed) in changes {
             let place = place.index(bytes.len());
-            if is_removed { drop(bytes.remove(place)) } else { bytes[place] = byte }
+            if is_removed { _ = bytes.remove(place) } else { bytes[place] = byte }
         }
         if is_cut {
             bytes.truncate(end.index(bytes.len() + 1));
