@@ -94,7 +94,7 @@ async fn add_sessions(client: &Client, sessions: Vec<opi::SessionRequest>) -> Re
 }
 
 fn stream_of(sessions: Vec<opi::SessionRequest>) -> impl tonic::IntoStreamingRequest<Message = opi::SessionRequest> {
-    tonic::Request::new(tonic::codegen::tokio_stream::iter(sessions))
+    tonic::Request::new(tokio_stream::iter(sessions))
 }
 
 /// Adds sessions, of which none fails.

@@ -189,6 +189,8 @@ impl Tuple {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use proptest::prelude::*;
+    use prost::Message;
     use sluice_flow::text::{Style, parse_key, write_actions, write_key};
 
     use super::*;
@@ -259,6 +261,24 @@ mod tests {
         assert!(key.contains("ipv6(src=2001:db8::1,dst=2001:db8::2,proto=17,frag=no),udp(src=12345,dst=80)"), "{key}");
         assert_eq!((actions.as_str(), text(&reverse).1.as_str()), ("drop", "drop"));
         assert_eq!(forward.expiry, Expiry::default());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_no_message_or_a_reason_or_two_flows(bytes: Vec<u8>, place in 0..40_usize, byte: u8) {
+            let mut changed = request().encode_to_vec();
+            if let Some(place) = changed.get_mut(place) {
+                *place = byte;
+            }
+            for bytes in [bytes, changed] {
+                let Ok(request) = opi::SessionRequest::decode(bytes.as_slice()) else { continue };
+                let Ok(session) = read_session(&request, &SEED) else { continue };
+                let ports = |flow: &Flow| [Field::InPort, Field::TcpSrc, Field::TcpDst].map(|field| flow.matching().get(field).0);
+                let [in_port, source, destination] = ports(&session.forward);
+                prop_assert_eq!([in_port, source], [u128::try_from(request.in_lif).unwrap(), request.source_port.into()]);
+                prop_assert_eq!(ports(&session.reverse), [u128::try_from(request.out_lif).unwrap(), destination, source]);
+            }
+        }
     }
 
     #[test]
