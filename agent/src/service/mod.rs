@@ -31,6 +31,7 @@
 //!
 //! A [`FlowBatch`] accepts one request after the other. It waits for room instead of failing as busy, and hands new flows over to workers
 //! in groups. One wait makes all of it durable. A [`FlowStream`] does the same for a caller who hears of each request what became of it.
+//! Two flows that come and go together are a [`Session`].
 
 mod accepted;
 mod audit;

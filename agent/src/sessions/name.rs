@@ -42,7 +42,7 @@ impl Direction {
 
 /// What the UFID of a flow of a session says.
 ///
-/// It is a UUID of version 8 (RFC 9562, 5.8), whose bits are the maker's: 48 bits of [`MARK`](Self::MARK), the version, 9 bits of zero, the
+/// It is a UUID of version 8 (RFC 9562, 5.8), whose bits are the maker's: 48 bits that all have, the version, 9 bits of zero, the
 /// direction, and the id of the session with the two bits of the variant below its highest two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionFlow {

@@ -24,7 +24,7 @@ use super::leases::LOOK;
 use super::{Api, Shared};
 use crate::sessions::name::SessionId;
 
-/// Closed sessions that are on their way to a client. If it leaves, the next one is told of those that it had not taken.
+/// Closed sessions that are taken for a client at a time. If it leaves, the next one is told of those that were not sent.
 const CLOSED: usize = 64;
 
 /// Sessions in an answer at most, so that it stays far below the 4 MiB that clients take.
@@ -105,7 +105,7 @@ fn tell_closed(api: &Arc<Api>, most: usize) -> mpsc::Receiver<Result<opi::Sessio
             while let Some(first) = closed.first() {
                 let response = write_closed(first, api.service.view().now());
                 if answer.send(Ok(response)).await.is_err() {
-                    // The client is gone, and with it one at most that it has not seen.
+                    // The client is gone. What was sent counts as told: nothing says what of it has arrived.
                     ends.give_back(closed);
                     return;
                 }
