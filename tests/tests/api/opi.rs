@@ -273,6 +273,46 @@ async fn when_one_flow_goes_the_other_one_goes_too() {
 }
 
 #[tokio::test]
+async fn many_sessions_that_end_at_once_and_begin_again_are_each_told_once_a_life() {
+    const SESSIONS: u64 = 500;
+    const LIVES: usize = 3;
+    let daemon = Daemon::start(CONFIG);
+    let client = connect(&daemon).await;
+    let mut calls = client.sessions();
+    let short = |id: u64| opi::SessionRequest { cache_timeout: 1, ..session(id, u16::try_from(id).unwrap()) };
+    add_all(&client, (1..=SESSIONS).map(short)).await;
+    let (mut sent, mut hits) = (0, [0, 0]);
+    let mut told = vec![Vec::new(); usize::try_from(SESSIONS).unwrap()];
+    let began = Instant::now();
+    while told.iter().any(|lives| lives.len() < LIVES) {
+        assert!(began.elapsed() < Duration::from_secs(100), "{:?}", told.iter().map(Vec::len).min());
+        let mut again = Vec::new();
+        for session in closed(&mut calls, 0).await {
+            let lives = &mut told[usize::try_from(session.session_id - 1).unwrap()];
+            assert_eq!(session.session_close_code(), SessionCloseCode::Timeout);
+            lives.push([session.in_packets, session.out_packets]);
+            if lives.len() < LIVES {
+                again.push(short(session.session_id));
+            }
+        }
+        // As the next packet would have it: at once, whatever of the last life is still on its way.
+        add_all(&client, again).await;
+        for _ in 0..2 {
+            let number = u16::try_from(1 + sent % SESSIONS).unwrap();
+            sent += 1;
+            hits[0] += u64::from(inject(&daemon, "client", &frame(number, false, None), 1).contains(" hit:1 "));
+            hits[1] += u64::from(inject(&daemon, "server", &frame(number, true, None), 1).contains(" hit:1 "));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(told.iter().all(|lives| lives.len() == LIVES) && hits[0] > 50, "{hits:?}");
+    let counted = [0, 1].map(|direction| told.iter().flatten().map(|life| life[direction]).sum::<u64>());
+    assert_eq!(counted, hits, "every packet in one life");
+    assert_eq!((closed(&mut calls, 0).await, all(&mut calls).await), (vec![], vec![]));
+    assert_eq!(dump(&client, of("opi"), v1::MatchForm::Text).await, [], "no flow alone");
+}
+
+#[tokio::test]
 async fn a_session_that_is_one_too_many_goes_as_a_whole() {
     let daemon = Daemon::start(&format!("flow_limit = 100\n{CONFIG}"));
     let client = connect(&daemon).await;
