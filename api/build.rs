@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use prost::Message;
 use tonic_prost_build::FileDescriptorSet;
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     "google/rpc/error_details.proto",
+    "openoffload/v2/openoffload.proto",
     "sluice/v1/agent.proto",
     "sluice/v1/flow.proto",
     "sluice/v1/flows.proto",

@@ -19,13 +19,14 @@ use sluice_host::liveness::Progress;
 use sluice_journal::{Journal, JournalError, Opened};
 use sluice_objects::{ObjectError, ObjectStore, Objects, ObjectsFile, Saved};
 use sluice_offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
-use sluice_revalidator::Revalidator;
+use sluice_revalidator::{Companion, Revalidator};
 
 use crate::config::{Config, Difference};
 use crate::mirroring::Mirroring;
 use crate::observe::coverage::Coverage;
 use crate::observe::events::Events;
 use crate::observe::recent::Recent;
+use crate::sessions::name::companion;
 use crate::source::Reports;
 use crate::upkeep::audit::Audit;
 use crate::upkeep::device_counters::{DeviceCounters, Published};
@@ -168,7 +169,7 @@ impl Agent {
         let ageing = ageing(&config);
         let (revalidation, revalidator) = Revalidation::new(
             ageing,
-            Revalidator::new(ageing, reader),
+            Revalidator::new(ageing, reader).with_companions(companions(events.clone())),
             Rebalancing::new(backend.clone(), config.rebalance_interval),
             Inspection::new(backend.clone(), table.clone(), queue.clone()),
             table.clone(),
@@ -460,6 +461,11 @@ impl Wake for Bell {
         // One that is full has been rung.
         let _ = self.0.try_send(());
     }
+}
+
+/// Without sessions, no flow that ends is looked at for one.
+fn companions(events: Arc<Events>) -> Companion {
+    Box::new(move |table, id| events.session_ends().is_used().then(|| companion(table, id)).flatten())
 }
 
 fn ageing(config: &Config) -> sluice_revalidator::Config {

@@ -55,6 +55,7 @@ pub mod ovs;
 pub mod preflight;
 mod reload;
 pub mod service;
+pub mod sessions;
 pub mod source;
 pub mod upkeep;
 

@@ -1,9 +1,11 @@
-//! `sluice.v1`: the agent's interface for programs, as messages, clients and servers of gRPC. `proto/` describes it.
+//! `sluice.v1`: the agent's interface for programs, as messages, clients and servers of gRPC, and `openoffload.v2`, OPI's interface for
+//! sessions. `proto/` describes them.
 
 mod error;
 
 pub use self::error::{DOMAIN, Details};
 pub use self::generated::google::rpc;
+pub use self::generated::openoffload;
 pub use self::generated::sluice::v1;
 
 /// Laid out as the packages are, for they name each other so. The comments are in the `.proto` files.
@@ -12,6 +14,11 @@ mod generated {
     pub mod google {
         pub mod rpc {
             tonic::include_proto!("google.rpc");
+        }
+    }
+    pub mod openoffload {
+        pub mod v2 {
+            tonic::include_proto!("openoffload.v2");
         }
     }
     pub mod sluice {

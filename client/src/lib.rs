@@ -25,7 +25,7 @@ mod replace;
 
 use std::path::Path;
 
-pub use sluice_api::{Details, rpc, v1};
+pub use sluice_api::{Details, openoffload, rpc, v1};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 pub use self::apply::{Answer, Apply, Receiving, Sending, add, delete, flow, modify};
@@ -98,6 +98,11 @@ impl Client {
     /// The calls about ports, meters and mirrors.
     pub fn objects(&self) -> v1::objects_client::ObjectsClient<Channel> {
         v1::objects_client::ObjectsClient::new(self.channel.clone())
+    }
+
+    /// The calls about sessions, of OPI's interface.
+    pub fn sessions(&self) -> openoffload::v2::session_table_client::SessionTableClient<Channel> {
+        openoffload::v2::session_table_client::SessionTableClient::new(self.channel.clone())
     }
 
     /// The calls about the agent itself.

@@ -8,6 +8,7 @@ use crate::counters::Counters;
 use crate::flow::Flow;
 use crate::port::GonePort;
 use crate::refusal::Refusal;
+use crate::time::Timestamp;
 use crate::ufid::Ufid;
 
 /// Something that happened to one flow.
@@ -73,6 +74,8 @@ pub enum Event {
         reason: EndReason,
         /// All that it ever counted.
         counters: Counters,
+        /// When it was accepted.
+        accepted: Timestamp,
     },
 }
 

@@ -146,10 +146,12 @@ pub const MPLS_DEPTH: usize = 3;
 /// Bytes of Geneve options that a key has room for: more than the 252 that a header can have.
 pub const GENEVE_OPTIONS: usize = 256;
 
-pub(crate) const ETH_P_IP: u16 = 0x0800;
+/// The Ethernet type of IPv4 (`include/uapi/linux/if_ether.h`).
+pub const ETH_P_IP: u16 = 0x0800;
 const ETH_P_ARP: u16 = 0x0806;
 const ETH_P_RARP: u16 = 0x8035;
-pub(crate) const ETH_P_IPV6: u16 = 0x86dd;
+/// The Ethernet type of IPv6.
+pub const ETH_P_IPV6: u16 = 0x86dd;
 const ETH_P_MPLS_UC: u16 = 0x8847;
 const ETH_P_MPLS_MC: u16 = 0x8848;
 const ETH_P_PPP_SES: u16 = 0x8864;

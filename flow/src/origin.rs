@@ -82,6 +82,13 @@ impl ControllerName {
     /// The length of a name, in bytes, at most.
     pub const LIMIT: usize = 31;
 
+    /// The one that speaks OPI's interface for sessions.
+    pub const OPI: Self = {
+        let mut bytes = [0; Self::LIMIT];
+        [bytes[0], bytes[1], bytes[2]] = *b"opi";
+        Self { bytes, length: 3 }
+    };
+
     /// Names that other owners have.
     pub const TAKEN: [&str; 4] = ["command", "conntrack", "controller", "ovs"];
 }
@@ -130,6 +137,7 @@ mod tests {
         for name in ["a", "ovn-central", "tenant:7", &"x".repeat(31), "zürich"] {
             assert_eq!(name.parse::<ControllerName>().map(|name| name.to_string()), Ok(name.to_owned()));
         }
+        assert_eq!("opi".parse(), Ok(ControllerName::OPI));
         for wrong in ["", "two words", "a,b", "a(b)", &"x".repeat(32), "command", "ovs"] {
             assert!(wrong.parse::<ControllerName>().is_err(), "{wrong:?}");
         }

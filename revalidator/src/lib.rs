@@ -12,6 +12,7 @@
 //!   long as such polls take little of the time.
 //! - A gap in which nobody polled is no time in which a flow was idle: the traffic may have been suspended with the
 //!   agent, and has a second at least to show itself, or the timeout of the flow if that is shorter.
+//! - Flows that stand for one thing together, as the two directions of a session do, idle together: see [`Companion`].
 //! - A flow that is not in the device has no counters and does not idle; it goes by its hard timeout or by deletion.
 //! - Above the flow limit the least used of the flows that may be evicted go, and only as many as are too many.
 //! - A poll that takes long lengthens the period. It never evicts.
@@ -95,17 +96,27 @@ use self::gaps::Gaps;
 
 pub use self::round::{Config, Round};
 
+/// Says which other flow, if any, must be idle, too, for a flow to go as idle. Asked of flows that have been idle for long enough alone.
+pub type Companion = Box<dyn Fn(&FlowTable, FlowId) -> Option<FlowId> + Send>;
+
 /// Polls and decides.
 pub struct Revalidator {
     config: Config,
     reader: Box<dyn CounterReader>,
+    companion: Companion,
     gaps: Gaps,
 }
 
 impl Revalidator {
     /// A revalidator that takes its counters from `reader`.
     pub fn new(config: Config, reader: Box<dyn CounterReader>) -> Self {
-        Self { config, reader, gaps: Gaps::default() }
+        Self { config, reader, companion: Box::new(|_, _| None), gaps: Gaps::default() }
+    }
+
+    /// The same with flows that idle together.
+    #[must_use]
+    pub fn with_companions(self, companion: Companion) -> Self {
+        Self { companion, ..self }
     }
 
     /// Changes the configuration from the next round on.
@@ -160,16 +171,22 @@ impl Revalidator {
                     round.hard += 1;
                     end(view.id, EndReason::Hard);
                 }
-                Verdict::Over(reason) => {
+                Verdict::Over(reason) if !self.is_kept(table, view.id, &mut ageing) => {
                     round.idle += 1;
                     end(view.id, reason);
                 }
-                Verdict::Stays if may_evict => candidates.push(Candidate::of(view)),
-                Verdict::Stays | Verdict::Permanent => {}
+                Verdict::Stays | Verdict::Over(_) if may_evict => candidates.push(Candidate::of(view)),
+                Verdict::Stays | Verdict::Over(_) | Verdict::Permanent => {}
             }
         });
         round.deadline = ageing.deadline();
         candidates
+    }
+
+    /// Whether an idle flow stays because its companion is there and does not go. It goes in the round in which both are idle.
+    fn is_kept(&self, table: &FlowTable, id: FlowId, ageing: &mut Ageing<'_>) -> bool {
+        let companion = (self.companion)(table, id).and_then(|companion| table.age(companion));
+        companion.is_some_and(|view| !matches!(ageing.judge(&view), Verdict::Over(_)))
     }
 }
 

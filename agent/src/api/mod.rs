@@ -3,6 +3,7 @@
 //! * `server` accepts connections: on the socket in the run folder and, by `tls`, over TCP. What a connection may do is its `access`.
 //! * `reader` and `writer` are the codec proper, `fields` that of matches as structures, `errors` that of reasons.
 //! * A call that streams has a file of its own: `apply` with its `outcomes`, `replace`, `dump`, `watch`, `counters`.
+//! * `opi` is another interface on the same sockets, with the same rights: `openoffload.v2`, for sessions.
 //!
 //! # What is bounded
 //!
@@ -23,6 +24,7 @@ mod flows;
 mod hostile;
 mod leases;
 mod objects;
+mod opi;
 mod outcomes;
 mod reader;
 mod replace;

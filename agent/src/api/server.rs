@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use sluice_api::DESCRIPTORS;
+use sluice_api::openoffload::v2::session_table_server::SessionTableServer;
 use sluice_api::v1::agent_server::AgentServer;
 use sluice_api::v1::flows_server::FlowsServer;
 use sluice_api::v1::objects_server::ObjectsServer;
@@ -29,7 +30,7 @@ use tonic_health::server::HealthReporter;
 use super::access::Access;
 use super::leases::{LOOK, Leases, LeasesError, look};
 use super::tls::{Identity, Tls, TlsError};
-use super::{Api, Shared};
+use super::{Api, Shared, opi};
 use crate::agent::Agent;
 use crate::config::Remote;
 use crate::observe::readiness::readiness;
@@ -125,6 +126,8 @@ pub async fn serve(agent: Arc<Agent>, listeners: Listeners, stop: impl Future<Ou
             look(&leased).await;
         }
     });
+    api.service.end_halves_of_earlier_runs();
+    parts.spawn(opi::end_sessions(api.clone()));
     let shared = Shared(api);
     let (health, health_service) = tonic_health::server::health_reporter();
     parts.spawn(report_health(shared.0.clone(), health));
@@ -141,7 +144,8 @@ pub async fn serve(agent: Arc<Agent>, listeners: Listeners, stop: impl Future<Ou
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .add_service(FlowsServer::new(shared.clone()))
         .add_service(ObjectsServer::new(shared.clone()))
-        .add_service(AgentServer::new(shared))
+        .add_service(AgentServer::new(shared.clone()))
+        .add_service(SessionTableServer::new(shared))
         .add_service(health_service)
         .add_service(reflection)
         .serve_with_incoming_shutdown(ReceiverStream::new(connections), async {
@@ -161,7 +165,8 @@ pub async fn serve(agent: Arc<Agent>, listeners: Listeners, stop: impl Future<Ou
 
 /// Says of all services what `/readyz` says of the agent.
 async fn report_health(api: Arc<Api>, health: HealthReporter) {
-    const SERVICES: [&str; 4] = ["", "sluice.v1.Agent", "sluice.v1.Flows", "sluice.v1.Objects"];
+    const SERVICES: [&str; 5] =
+        ["", "openoffload.v2.SessionTable", "sluice.v1.Agent", "sluice.v1.Flows", "sluice.v1.Objects"];
     let mut looks = interval(HEALTH);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

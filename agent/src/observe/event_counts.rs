@@ -103,7 +103,7 @@ mod tests {
 
     use sluice_flow::key::{MaskedKey, Match};
     use sluice_flow::ufid::Seed;
-    use sluice_flow::{Counters, Expiry, Flow, Priority};
+    use sluice_flow::{Counters, Expiry, Flow, Priority, Timestamp};
 
     use super::*;
 
@@ -124,7 +124,7 @@ mod tests {
             Event::Refused { flow: flow(), refusal },
             Event::Aged { flow: flow(), reason: EndReason::Idle },
             Event::Evicted { flow: flow(), reason: EndReason::Limit },
-            Event::Deleted { flow: flow(), reason: EndReason::Hard, counters },
+            Event::Deleted { flow: flow(), reason: EndReason::Hard, counters, accepted: Timestamp(0) },
         ]
     }
 

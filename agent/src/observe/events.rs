@@ -11,6 +11,7 @@ use sluice_flow::{Event, EventSink, Refusal};
 
 use super::event_counts::EventCounts;
 use super::history::History;
+use crate::sessions::ends::Ends;
 
 /// Events that a slow watcher may lag behind before it loses some.
 const WATCH_BACKLOG: usize = 4_096;
@@ -28,6 +29,7 @@ pub struct Events {
     watching: AtomicUsize,
     noted: Mutex<VecDeque<Noted>>,
     history: History,
+    session_ends: Ends,
 }
 
 /// An event, and when it happened by the wall clock.
@@ -98,6 +100,11 @@ impl Events {
         &self.history
     }
 
+    /// How sessions end.
+    pub fn session_ends(&self) -> &Ends {
+        &self.session_ends
+    }
+
     /// Notes something that happened to the agent.
     pub fn note(&self, words: impl Into<String>) {
         self.add_note(&mut self.noted.lock(), What::Agent(words.into()));
@@ -149,6 +156,7 @@ impl Events {
 impl EventSink for Events {
     fn event(&self, event: &Event) {
         self.counts.count(event);
+        self.session_ends.note(event);
         if matches!(event, Event::Refused { .. } | Event::Evicted { .. }) {
             tracing::info!(target: "sluice::flow", "{event}");
             // Where several come at once, one of them is enough: nobody waits for the others here.

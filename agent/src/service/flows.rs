@@ -245,7 +245,7 @@ impl Pending for Flush {
 }
 
 /// Waits for the outcome of each request of a batch. Fails if one was refused or is not there in time.
-fn settled(batch: &Batch, within: Duration) -> Result<Tally, Error> {
+pub(super) fn settled(batch: &Batch, within: Duration) -> Result<Tally, Error> {
     let tally = batch.wait(within);
     match (tally.refusals.first(), tally.outstanding) {
         (Some((_, refusal)), _) => Err(Error::Refused(refusal.clone())),

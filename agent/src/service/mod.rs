@@ -31,6 +31,7 @@
 //!
 //! A [`FlowBatch`] accepts one request after the other. It waits for room instead of failing as busy, and hands new flows over to workers
 //! in groups. One wait makes all of it durable. A [`FlowStream`] does the same for a caller who hears of each request what became of it.
+//! Two flows that come and go together are a [`Session`].
 
 mod accepted;
 mod audit;
@@ -44,6 +45,7 @@ mod objects;
 mod orphans;
 mod owners;
 mod patience;
+mod sessions;
 mod stream;
 mod survey;
 #[cfg(test)]
@@ -60,5 +62,6 @@ pub use self::faces::{AgentView, Service};
 pub use self::flows::{AddFlow, DeleteFlow, FlowChange, FlowName, FlowRequest, Flush, ModifyFlow, Outcome};
 pub use self::orphans::OrphanError;
 pub use self::owners::{Replaced, Replacement, Sweep};
+pub use self::sessions::{Session, SessionStatus};
 pub use self::stream::FlowStream;
 pub use self::survey::{RefusedFlows, Survey};

@@ -61,6 +61,11 @@ impl FlowTable {
         }
     }
 
+    /// What ageing must know of one flow; `None` if it is no longer wanted.
+    pub fn age(&self, id: FlowId) -> Option<AgeView> {
+        self.arena.cell(id)?.age(id)
+    }
+
     /// The expiries that classes stand for, by [`ExpiryClass::index`](super::ExpiryClass::index). Classes beyond it are newer, or not listed.
     pub fn expiries(&self) -> Vec<Expiry> {
         self.expiries.listed()

@@ -380,7 +380,8 @@ impl FlowTable {
         let Some(mut life) = record.take_ended() else { return (None, freed) };
         let counters = self.arena.cell(id).map(|mut cell| cell.total()).unwrap_or_default();
         let reason = life.end.unwrap_or(EndReason::Deleted);
-        self.events.event(&Event::Deleted { flow: life.flow.clone(), reason, counters });
+        let accepted = life.accepted;
+        self.events.event(&Event::Deleted { flow: life.flow.clone(), reason, counters, accepted });
         // Counted out before anybody hears of it, so that who waited for the end finds room for the next.
         self.census.leave(life.counted_as);
         self.census.dismiss_flow();

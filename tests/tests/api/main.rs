@@ -7,6 +7,7 @@ mod forms;
 mod limits;
 mod objects;
 mod operations;
+mod opi;
 mod owners;
 mod rights;
 mod stream;

@@ -88,7 +88,8 @@ async fn health_is_the_readiness_of_the_agent() {
         let request = HealthCheckRequest { service: service.to_owned() };
         health.check(request).await.unwrap().into_inner().status()
     };
-    for service in ["", "sluice.v1.Agent", "sluice.v1.Flows", "sluice.v1.Objects"] {
+    let services = ["", "openoffload.v2.SessionTable", "sluice.v1.Agent", "sluice.v1.Flows", "sluice.v1.Objects"];
+    for service in services {
         assert_eq!(status(service).await, ServingStatus::Serving, "{service}");
     }
     daemon.appctl(&["revalidator/pause"]);
@@ -110,7 +111,8 @@ async fn reflection_has_all_services_with_their_messages() {
         panic!("services are listed")
     };
     let names: Vec<_> = listed.service.iter().map(|service| service.name.as_str()).collect();
-    for service in ["sluice.v1.Agent", "sluice.v1.Flows", "sluice.v1.Objects", "grpc.health.v1.Health"] {
+    let services = ["openoffload.v2.SessionTable", "sluice.v1.Agent", "sluice.v1.Flows", "sluice.v1.Objects"];
+    for service in services.into_iter().chain(["grpc.health.v1.Health"]) {
         assert!(names.contains(&service), "{names:?}");
     }
     let symbol = MessageRequest::FileContainingSymbol("sluice.v1.MatchField".to_owned());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
-use sluice_client::{Client, Tls, flow, v1};
+use sluice_client::{Client, Tls, flow, openoffload, v1};
 use sluice_tests::daemon::{CONFIG, Daemon, new_folder};
 use sluice_tests::world::eventually;
 use tonic::Code;
@@ -98,6 +98,11 @@ async fn a_client_over_tcp_may_do_what_its_name_may() {
     let port = v1::Port { number: 7, name: "p7".to_owned(), ..v1::Port::default() };
     let denied = controller.objects().add_port(port.clone()).await.unwrap_err();
     assert_eq!(denied.message(), "controller.example may not change ports, meters and mirrors");
+
+    let session = openoffload::v2::SessionId { session_id: 1 };
+    let denied = controller.sessions().delete_session(session).await.unwrap_err();
+    assert_eq!((denied.code(), denied.message()), (Code::PermissionDenied, "controller.example has no flows of opi"));
+    controller.sessions().get_session(session).await.unwrap();
 
     let operator = client("spiffe://example/operator").await.unwrap();
     operator.objects().add_port(port).await.unwrap();

@@ -7,6 +7,7 @@ mod measure;
 mod mirroring;
 mod number;
 mod reading;
+mod sessions;
 mod shown;
 mod sources;
 mod table;

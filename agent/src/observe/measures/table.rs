@@ -11,6 +11,7 @@ use super::measure::{self, Kind, Measure, Metric, Read};
 use super::mirroring::MIRRORING;
 use super::number::Number;
 use super::reading::Reading;
+use super::sessions::SESSIONS;
 use super::sources::SOURCES;
 use crate::observe::event_counts::{EVENT_COUNTS, EventCount, EventMetric};
 use crate::observe::readiness::readiness;
@@ -20,7 +21,7 @@ use sluice_journal::JournalReport;
 use sluice_offload::{Installation, LATENCY_BUCKETS, WorkerReport};
 
 /// Every number.
-pub(crate) static MEASURES: [&[Measure]; 5] = [FLOWS, &EVENTS, OTHERS, MIRRORING, SOURCES];
+pub(crate) static MEASURES: [&[Measure]; 6] = [FLOWS, &EVENTS, OTHERS, MIRRORING, SOURCES, SESSIONS];
 
 /// The totals of events: a row for each of [`EVENT_COUNTS`].
 static EVENTS: [Measure; EVENT_COUNTS.len()] = {
