@@ -112,7 +112,7 @@ mod tests {
         let told = {
             let outcomes = operations.outcomes(&mut rest, &clock);
             tokio::pin!(outcomes);
-            assert!(futures_poll(outcomes.as_mut()).await.is_none(), "the first is still to come");
+            assert!(ready_now(outcomes.as_mut()).await.is_none(), "the first is still to come");
             settle(0);
             outcomes.await
         };
@@ -121,7 +121,7 @@ mod tests {
     }
 
     /// Whether a future is ready now.
-    async fn futures_poll<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
+    async fn ready_now<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
         std::future::poll_fn(|context| {
             let polled = std::pin::Pin::new(&mut future).poll(context);
             std::task::Poll::Ready(if let std::task::Poll::Ready(output) = polled { Some(output) } else { None })

@@ -59,10 +59,10 @@ async fn take(
             return Err(InputError::new("owner", "it is another one than at first").into());
         }
         let (flows, commit) = (std::mem::take(&mut request.flows), request.commit);
-        let named = flows.len() as u64;
+        let count = flows.len() as u64;
         let (failed, not_read);
-        (replacement, failed, not_read) = api.blocking(move |api| name(api, owner, replacement, index, &flows)).await?;
-        index += named;
+        (replacement, failed, not_read) = api.blocking(move |api| want(api, owner, replacement, index, &flows)).await?;
+        index += count;
         unread += not_read;
         for flows in failed.chunks(FAILED) {
             let failed = Answer::Failed(v1::FailedFlows { flows: flows.to_vec() });
@@ -91,8 +91,8 @@ async fn take(
     }
 }
 
-/// Names flows, of which the first is the one of this index. Returns those that failed, and how many of them cannot be understood.
-fn name(
+/// Says that flows are wanted, of which the first is the one of this index. Returns those that failed, and how many of them cannot be understood.
+fn want(
     api: &Api,
     owner: ControllerName,
     mut replacement: Replacement,
@@ -104,7 +104,7 @@ fn name(
     let (mut failed, mut unread) = (Vec::new(), 0);
     for (index, flow) in (index..).zip(flows) {
         let error = match reader.read(flow) {
-            Ok(flow) => api.service.name(&mut replacement, &flow).err().map(|error| of_error(&error)),
+            Ok(flow) => api.service.want(&mut replacement, &flow).err().map(|error| of_error(&error)),
             Err(error) => {
                 unread += 1;
                 Some(rpc::Status::from(error))

@@ -16,12 +16,12 @@ use super::flows::{AddFlow, DeleteFlow, FlowName, FlowRequest, ModifyFlow, count
 use super::patience::Patience;
 use crate::agent::Agent;
 
-/// The flows of an owner on their way to being those that it names, and no others.
+/// The flows of an owner on their way to being those that it wants, and no others.
 pub struct Replacement {
     owner: Origin,
     began: Timestamp,
-    /// The lives that were named, or stand for one that could not be taken on.
-    named: HashSet<FlowId>,
+    /// The lives of flows that are wanted, or that stand for one that could not be taken on.
+    wanted: HashSet<FlowId>,
     done: Replaced,
     /// Hears of what becomes of them.
     batch: Arc<Batch>,
@@ -43,9 +43,9 @@ pub struct Replaced {
     pub changed: u64,
     /// Flows that were left alone.
     pub unchanged: u64,
-    /// Flows that were not named.
+    /// Flows that were not wanted any more.
     pub deleted: u64,
-    /// Flows that were named and not taken on.
+    /// Flows that were wanted and not taken on.
     pub failed: u64,
     /// Flows that were taken on, and that the device refused.
     pub refused: u64,
@@ -67,41 +67,41 @@ impl AgentView {
 }
 
 impl Service {
-    /// Begins to name the flows of an owner. Nothing is deleted before [`sweep`](Self::sweep).
+    /// Begins to say which flows an owner wants. Nothing is deleted before [`sweep`](Self::sweep).
     pub fn replace(&self, owner: Origin) -> Replacement {
         let began = self.view().now();
         Replacement {
             owner,
             began,
-            named: HashSet::new(),
+            wanted: HashSet::new(),
             done: Replaced::default(),
             batch: Arc::default(),
             patience: Patience::default(),
         }
     }
 
-    /// Names a flow: adds it, changes it, or leaves it alone. Waits for room instead of hearing "busy". If it fails, a flow of its match that
-    /// there is stays.
-    pub fn name(&self, replacement: &mut Replacement, flow: &Flow) -> Result<(), Error> {
+    /// Says that a flow is wanted: adds it, changes it, or leaves it alone. Waits for room instead of hearing "busy". If it fails, what
+    /// there is of its match stays.
+    pub fn want(&self, replacement: &mut Replacement, flow: &Flow) -> Result<(), Error> {
         let agent = self.agent();
         let result = loop {
-            match self.try_name(replacement, flow) {
+            match self.try_want(replacement, flow) {
                 Err(Error::Busy(_)) if !replacement.patience.is_over() => replacement.patience.wait_for_room(agent),
                 result => break result,
             }
         };
         match &result {
-            Ok(id) => _ = replacement.named.insert(*id),
+            Ok(id) => _ = replacement.wanted.insert(*id),
             Err(error) => {
                 count_refusal(agent, error);
                 replacement.done.failed += 1;
-                replacement.named.extend(agent.table.find_same(flow));
+                replacement.wanted.extend(agent.table.find_same(flow));
             }
         }
         result.map(|_| ())
     }
 
-    fn try_name(&self, Replacement { owner, done, batch, .. }: &mut Replacement, flow: &Flow) -> Result<FlowId, Error> {
+    fn try_want(&self, Replacement { owner, done, batch, .. }: &mut Replacement, flow: &Flow) -> Result<FlowId, Error> {
         let agent = self.agent();
         let ask = |request: FlowRequest| request.check().and_then(|()| submit(agent, request, batch));
         let add = || ask(FlowRequest::Add(AddFlow { flow: flow.clone() }));
@@ -126,10 +126,10 @@ impl Service {
         ask(FlowRequest::Modify(change)).inspect(|_| done.changed += 1)
     }
 
-    /// Deletes the flows of the owner that were not named and are older than the replacement.
+    /// Deletes the flows of the owner that are not wanted any more and are older than the replacement.
     pub fn sweep(&self, replacement: Replacement) -> Accepted<'_, Sweep> {
-        let Replacement { owner, began, named, mut done, batch, .. } = replacement;
-        let is_left_out = |view: &FlowView| view.accepted < began && !named.contains(&view.id);
+        let Replacement { owner, began, wanted, mut done, batch, .. } = replacement;
+        let is_left_out = |view: &FlowView| view.accepted < began && !wanted.contains(&view.id);
         done.deleted += self.delete_of(owner, is_left_out, &batch);
         Accepted::new(self.agent(), Sweep { done, batch })
     }
