@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use sluice_api::v1;
-use sluice_flow::{Counters, Event, Ufid};
+use sluice_flow::{Counters, Event, Timestamp, Ufid};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tonic::Status;
@@ -19,8 +19,8 @@ use crate::observe::history::Page;
 /// Differences in one message at the most.
 const PAGE: usize = 2_048;
 
-/// What was told of each flow: packets and bytes.
-type Told = HashMap<Ufid, (u64, u64)>;
+/// What was told of each flow, packets and bytes. One that was made anew under its name is another one, which was accepted later.
+type Told = HashMap<(Ufid, Timestamp), (u64, u64)>;
 
 /// Tells differences at the pace of the poll until the client is gone.
 pub(super) fn counters(api: &Arc<Api>, request: &v1::CountersRequest) -> Result<Answers<v1::CountersResponse>, Status> {
@@ -40,17 +40,17 @@ pub(super) fn counters(api: &Arc<Api>, request: &v1::CountersRequest) -> Result<
                 _ = polls.tick() => {}
                 () = answer.closed() => break,
             }
-            // Ends that come while the table is walked are told with the next poll, and never before what the walk finds.
+            // Ends that come while the table is walked are told with the next poll.
             let Page { events, lost, next } = reader.page(from, usize::MAX);
             from = next;
             let (filtering, before) = (filter.clone(), std::mem::take(&mut told));
             let Ok((after, mut deltas)) = api.blocking(move |api| walk(api, &filtering, before)).await else { break };
             told = after;
             for seen in &events {
-                if let Event::Deleted { flow, counters, .. } = &seen.event
+                if let Event::Deleted { flow, counters, accepted, .. } = &seen.event
                     && filter.wants(flow)
                 {
-                    deltas.push(end(&mut told, flow.ufid, *counters));
+                    deltas.push(end(&mut told, (flow.ufid, *accepted), *counters));
                 }
             }
             if tell(deltas, lost > 0, &answer).await.is_err() {
@@ -69,9 +69,8 @@ fn walk(api: &Api, filter: &Filter, mut told: Told) -> (Told, Vec<v1::Delta>) {
     view.visit(&mut |flow| {
         if filter.wants_in(&flow.flow, flow.state) {
             let Counters { packets, bytes, used, .. } = flow.counters;
-            let before = told.insert(flow.flow.ufid, (packets, bytes));
-            // A flow that was made anew under its name begins at nothing.
-            let (old_packets, old_bytes) = before.filter(|before| before.0 <= packets).unwrap_or_default();
+            let before = told.insert((flow.flow.ufid, flow.accepted), (packets, bytes));
+            let (old_packets, old_bytes) = before.unwrap_or_default();
             if before.is_none() || packets > old_packets {
                 deltas.push(v1::Delta {
                     ufid: ufid_text(flow.flow.ufid),
@@ -88,13 +87,12 @@ fn walk(api: &Api, filter: &Filter, mut told: Told) -> (Told, Vec<v1::Delta>) {
 }
 
 /// What a flow that is gone has counted since it was last told.
-fn end(told: &mut Told, ufid: Ufid, counters: Counters) -> v1::Delta {
+fn end(told: &mut Told, flow: (Ufid, Timestamp), counters: Counters) -> v1::Delta {
     let Counters { packets, bytes, .. } = counters;
-    let before = told.remove(&ufid);
-    let (old_packets, old_bytes) = before.filter(|before| before.0 <= packets).unwrap_or_default();
+    let (old_packets, old_bytes) = told.remove(&flow).unwrap_or_default();
     v1::Delta {
-        ufid: ufid_text(ufid),
-        packets: packets - old_packets,
+        ufid: ufid_text(flow.0),
+        packets: packets.saturating_sub(old_packets),
         bytes: bytes.saturating_sub(old_bytes),
         used: None,
         ended: true,

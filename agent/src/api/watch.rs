@@ -47,6 +47,12 @@ pub(super) fn watch(api: &Arc<Api>, request: &v1::WatchRequest) -> Result<Answer
                     break;
                 }
                 is_first = false;
+            } else {
+                // Where no event is wanted, nothing else lets others have their turn, or sees that the client is gone.
+                tokio::task::yield_now().await;
+                if answer.is_closed() {
+                    break;
+                }
             }
             if events.is_empty() {
                 tokio::select! {

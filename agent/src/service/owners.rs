@@ -12,7 +12,7 @@ use sluice_offload::Batch;
 use super::accepted::{Accepted, Pending};
 use super::error::Error;
 use super::faces::{AgentView, Service};
-use super::flows::{AddFlow, DeleteFlow, FlowName, FlowRequest, ModifyFlow, count_refusal, submit};
+use super::flows::{AddFlow, DeleteFlow, FlowName, FlowRequest, ModifyFlow, submit};
 use super::patience::Patience;
 use crate::agent::Agent;
 
@@ -90,10 +90,10 @@ impl Service {
                 result => break result,
             }
         };
+        replacement.patience.note(agent, &result);
         match &result {
             Ok(id) => _ = replacement.wanted.insert(*id),
-            Err(error) => {
-                count_refusal(agent, error);
+            Err(_) => {
                 replacement.done.failed += 1;
                 replacement.wanted.extend(agent.table.find_same(flow));
             }
@@ -101,22 +101,22 @@ impl Service {
         result.map(|_| ())
     }
 
-    fn try_want(&self, Replacement { owner, done, batch, .. }: &mut Replacement, flow: &Flow) -> Result<FlowId, Error> {
-        let agent = self.agent();
-        let ask = |request: FlowRequest| request.check().and_then(|()| submit(agent, request, batch));
-        let add = || ask(FlowRequest::Add(AddFlow { flow: flow.clone() }));
+    fn try_want(&self, replacement: &mut Replacement, flow: &Flow) -> Result<FlowId, Error> {
+        let (agent, owner, batch) = (self.agent(), replacement.owner, replacement.batch.clone());
+        let ask = |request: FlowRequest| request.check().and_then(|()| submit(agent, request, &batch));
+        let done = &mut replacement.done;
         let id = agent.table.find(flow.ufid).or_else(|| agent.table.find_same(flow));
         let Some(known) = id.and_then(|id| agent.table.view(id)) else {
-            return add().inspect(|_| done.added += 1);
+            return ask(FlowRequest::Add(AddFlow { flow: flow.clone() })).inspect(|_| done.added += 1);
         };
-        if known.flow.origin != *owner {
+        if known.flow.origin != owner {
             return Err(Error::OtherOrigin(known.flow.ufid, known.flow.origin));
         }
         if known.flow.ufid != flow.ufid || !known.flow.is_same(flow) {
-            // One of them goes, so that the name means what its owner says.
-            ask(FlowRequest::Delete(DeleteFlow { flow: FlowName::Ufid(known.flow.ufid), of: Some(*owner) }))?;
+            // It has the name and another match, or the match and another name. There may be one of each, and both go.
+            ask(FlowRequest::Delete(DeleteFlow { flow: FlowName::Ufid(known.flow.ufid), of: Some(owner) }))?;
             done.deleted += 1;
-            return add().inspect(|_| done.added += 1);
+            return self.try_want(replacement, flow);
         }
         if known.flow.actions == flow.actions && known.flow.expiry == flow.expiry {
             done.unchanged += 1;
@@ -180,16 +180,16 @@ impl Service {
         for flow in lasting {
             let idle = Some(flow.expiry.idle.or(configured).unwrap_or(default));
             let flow = flow.with_expiry(Expiry { idle, permanent: false, ..flow.expiry });
-            loop {
+            let result = loop {
                 match agent.queue.modify(flow.clone(), true, None).map_err(Error::from) {
-                    Ok(_) => aged += 1,
-                    Err(Error::Busy(_)) if !patience.is_over() => {
-                        patience.wait_for_room(agent);
-                        continue;
-                    }
-                    Err(error) => tracing::warn!("flow ufid:{} of {owner} keeps its timeouts: {error}", flow.ufid),
+                    Err(Error::Busy(_)) if !patience.is_over() => patience.wait_for_room(agent),
+                    result => break result,
                 }
-                break;
+            };
+            patience.note(agent, &result);
+            match result {
+                Ok(_) => aged += 1,
+                Err(error) => tracing::warn!("flow ufid:{} of {owner} keeps its timeouts: {error}", flow.ufid),
             }
         }
         Accepted::new(agent, aged)

@@ -35,6 +35,14 @@ async fn a_replacement_adds_changes_and_deletes_and_leaves_alone_what_is_the_sam
     let actions: Vec<_> = actions.into_iter().map(|status| status.flow.unwrap().actions).collect();
     assert_eq!(actions, ["server", "server", "uplink"]);
     assert_eq!(dump(&client, of("other"), v1::MatchForm::Text).await.len(), 1);
+
+    // The name of one flow with the match of another one: both make room.
+    let name = "12345678-1234-1234-1234-123456789abc".to_owned();
+    add_all(&client, "story", [v1::Flow { ufid: name.clone(), ..flow(&udp(5), "server") }]).await;
+    let mut replace = client.replace("story").await.unwrap();
+    replace.flows([v1::Flow { ufid: name, ..flow(&udp(1), "server") }]).await.unwrap();
+    let done = soon("the end", replace.commit()).await.unwrap().done;
+    assert_eq!((done.added, done.deleted, done.failed), (1, 4, 0));
 }
 
 #[tokio::test]

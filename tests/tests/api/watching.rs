@@ -115,4 +115,23 @@ async fn counters_come_as_differences_and_add_up_to_the_packet() {
         }
     }
     assert_eq!((ended, sums[&ufids[1]]), (vec![ufids[1].clone()], 11 * 5 + 100), "the last are told at the end");
+
+    // Flows that come and go under one name, some between two polls, are as many as there were.
+    let mut apply = client.apply("story").await.unwrap();
+    for count in 1..=20 {
+        accept(&mut apply, vec![add(1, flow(&udp(2), "server"))]).await;
+        outcomes(&mut apply, 1).await;
+        inject(2, count);
+        accept(&mut apply, vec![sluice_client::delete(2, &ufids[1])]).await;
+        outcomes(&mut apply, 1).await;
+    }
+    let mut ends = 0;
+    while ends < 20 {
+        let response = soon("a poll", stream.message()).await.unwrap().unwrap();
+        for delta in response.deltas.iter().filter(|delta| delta.ufid == ufids[1]) {
+            *sums.entry(delta.ufid.clone()).or_default() += delta.packets;
+            ends += usize::from(delta.ended);
+        }
+    }
+    assert_eq!(sums[&ufids[1]], 11 * 5 + 100 + (1..=20).sum::<u64>());
 }
