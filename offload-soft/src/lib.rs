@@ -66,6 +66,7 @@ mod nic;
 mod open;
 pub mod packet;
 mod ports;
+mod programs;
 pub mod quiescence;
 mod rules;
 mod sync;

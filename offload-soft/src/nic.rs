@@ -24,9 +24,10 @@ use crate::meters::Meters;
 use crate::mirrors::{MirrorState, Mirrors};
 use crate::packet::MIN_FRAME;
 use crate::ports::{PortState, PortTable, Ports};
+use crate::programs::Programs;
 use crate::quiescence::{Pin, Quiescence};
 use crate::rules::{self, Rule, Rules};
-use crate::translate::{self, Approvals, Programs, Question};
+use crate::translate::{self, Approvals, Question};
 
 /// Events that wait to be read.
 const EVENTS: usize = 64;
@@ -73,7 +74,7 @@ impl Nic {
             conntrack: Conntrack::new(),
             drops: Drops::default(),
             random,
-            programs: Programs::default(),
+            programs: Programs::new(),
             lookup_counts: LookupCounts::default(),
             events,
             queues: AtomicUsize::new(0),
@@ -117,11 +118,11 @@ impl Nic {
         let rule = self.make_rule(hint, approvals, flow, &question)?;
         let index = self.rules.take(hint, id, generation, rule).map_err(|rule| {
             self.discard(&rule);
-            Refusal::Limit { what: "rules".into(), limit: rules::CAPACITY.into() }.until(Cause::Room)
+            too_many_rules()
         })?;
         let gone = || Refusal::Device { reason: "a slot is gone".into() };
         let slot = self.rules.slot(index).ok_or_else(gone)?;
-        let program = slot.program();
+        let program = self.programs.get(slot.program());
         let chain = &program.as_ref().ok_or_else(gone)?.chain;
         let key = translate::matched_key(flow, key);
         let linked = match approvals.hint(&question) {
@@ -148,7 +149,7 @@ impl Nic {
         flow: &Flow,
     ) -> Result<Placement, Refusal> {
         // While the pin is held, a rule that is found here is not freed, so what is put in its slot is not lost.
-        let _pin = self.quiescence.pin();
+        let pin = self.quiescence.pin();
         let Some((_, slot)) = self.rules.find(handle) else {
             return Err(Refusal::Device { reason: "the rule is gone".into() });
         };
@@ -158,10 +159,14 @@ impl Nic {
         }
         let question = Question::of(flow, &flow.matching().key());
         let rule = self.make_rule(hint, approvals, flow, &question)?;
-        if let Some(old) = slot.replace(rule) {
+        let (old, placement) = (slot.replace(rule), slot.placement());
+        drop(pin);
+        if let Some(old) = old {
+            // A packet may have read what its rule did before.
+            self.quiescence.wait();
             self.discard(&old);
         }
-        Ok(slot.placement())
+        Ok(placement)
     }
 
     /// Has a rule be in hardware or in software, if there is room. Says where it is then.
@@ -192,44 +197,49 @@ impl Nic {
         question: &Question,
     ) -> Result<Rule, Refusal> {
         let ports = self.ports.table();
-        if let Some(program) = approvals.get(question, flow, &ports) {
-            translate::check_entrance(flow, &ports)?;
+        // No approval speaks of it.
+        translate::check_entrance(flow, &ports)?;
+        if let Some(program) = approvals.hold(question, flow, &ports, &self.programs) {
             return Ok(Rule { flow: flow.clone(), program });
         }
         translate::check(flow, &ports, &self.meters, &self.policies)?;
-        if let Some(program) = self.programs.get(hint, flow) {
-            approvals.put(*question, flow, &ports, &program);
+        if let Some(program) = self.programs.find(hint, flow) {
+            approvals.put(*question, flow, &ports, program);
             return Ok(Rule { flow: flow.clone(), program });
         }
         let jumps = flow.jumps();
         self.chains.add_jumps(flow.chain(), &jumps)?;
-        match translate::link(flow, &self.chains, &self.meters, &self.policies) {
-            Ok(program) => {
-                let program = Arc::new(program);
-                if program.holds_nothing() {
-                    self.programs.share(hint, flow, &program);
-                    approvals.put(*question, flow, &ports, &program);
-                }
-                Ok(Rule { flow: flow.clone(), program })
+        let linked = translate::link(flow, &self.chains, &self.meters, &self.policies).and_then(|program| {
+            let can_be_shared = program.holds_nothing();
+            let id = self.programs.put(program).map_err(|program| {
+                program.release();
+                too_many_rules()
+            })?;
+            if can_be_shared {
+                self.programs.share(hint, flow, id);
+                approvals.put(*question, flow, &ports, id);
             }
-            Err(refusal) => {
-                self.chains.remove_jumps(flow.chain(), &jumps);
-                self.chains.forget_if_unused(flow.chain());
-                Err(refusal)
-            }
-        }
+            Ok(Rule { flow: flow.clone(), program: id })
+        });
+        linked.inspect_err(|_| {
+            self.chains.remove_jumps(flow.chain(), &jumps);
+            self.chains.forget_if_unused(flow.chain());
+        })
     }
 
-    /// Undoes [`Nic::make_rule`].
+    /// Undoes [`Nic::make_rule`], once no packet can run the rule.
     fn discard(&self, rule: &Rule) {
-        rule.program.release();
+        if let Some(program) = self.programs.get(rule.program).as_ref() {
+            program.release();
+        }
+        self.programs.release(rule.program);
         self.chains.remove_jumps(rule.flow.chain(), &rule.flow.jumps());
     }
 
     /// Takes a rule out of matching: the first half of a removal. `None` if it is gone already.
     pub(crate) fn unlink(&self, handle: Handle) -> Option<Removal> {
         let (index, slot) = self.rules.claim(handle)?;
-        let (program, flow) = (slot.program(), slot.flow());
+        let (program, flow) = (self.programs.get(slot.program()), slot.flow());
         let unlinked = program
             .as_ref()
             .zip(flow)
@@ -251,11 +261,10 @@ impl Nic {
             unlinked.give_back();
         }
         if let Some(rule) = self.rules.free(hint, removal.index) {
+            let program = self.programs.get(rule.program);
             self.discard(&rule);
-            let (chain, is_unused) = (rule.program.chain.id, rule.program.chain.is_unused());
-            drop(rule);
-            if is_unused {
-                self.chains.forget_if_unused(chain);
+            if program.as_ref().is_some_and(|program| program.chain.is_unused()) {
+                self.chains.forget_if_unused(rule.flow.chain());
             }
         }
         Some(counters)
@@ -327,6 +336,7 @@ impl Nic {
     ) -> Traversal<'a> {
         Traversal {
             rules: &self.rules,
+            programs: &self.programs,
             root: self.chains.root(),
             ports,
             mirrors,
@@ -344,6 +354,10 @@ impl Nic {
             observer,
         }
     }
+}
+
+fn too_many_rules() -> Refusal {
+    Refusal::Limit { what: "rules".into(), limit: rules::CAPACITY.into() }.until(Cause::Room)
 }
 
 /// The port that frames come in at.

@@ -3,10 +3,9 @@
 //! A slot never moves, so that packets count in it without a lock and a reader walks all of them in order. A slot is
 //! given to another rule only after every packet that could count on the old one is through.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use sluice_flow::backend::{Handle, Placement};
 use sluice_flow::counters::{Counters, Reading};
@@ -15,7 +14,7 @@ use sluice_flow::table::{FlowId, Generation};
 use sluice_flow::time::Timestamp;
 
 use crate::chunks::Chunks;
-use crate::translate::Program;
+use crate::programs::ProgramId;
 
 const CHUNKS: Chunks = Chunks { first: 1024, greatest: 65_536 };
 /// Slots that there can be at most.
@@ -40,10 +39,10 @@ pub(crate) struct Slot {
     /// When the last packet came, in nanoseconds and one more; 0 for never.
     used: AtomicU64,
     id: AtomicU64,
-    program: ArcSwapOption<Program>,
     /// Read now and then, and never by packets, so that a lock is cheaper than what lets readers in without one.
     flow: Mutex<Held>,
     generation: AtomicU32,
+    program: AtomicU32,
     /// Odd while a rule is in the slot; counts up with every coming and going.
     life: AtomicU32,
     tcp_flags: AtomicU16,
@@ -59,7 +58,7 @@ struct Held(Option<Flow>);
 #[derive(Clone)]
 pub(crate) struct Rule {
     pub(crate) flow: Flow,
-    pub(crate) program: Arc<Program>,
+    pub(crate) program: ProgramId,
 }
 
 /// A packet as a rule counts it.
@@ -72,8 +71,8 @@ pub(crate) struct Count {
 
 impl Slot {
     /// What the rule does.
-    pub(crate) fn program(&self) -> arc_swap::Guard<Option<Arc<Program>>> {
-        self.program.load()
+    pub(crate) fn program(&self) -> ProgramId {
+        ProgramId(self.program.load(Ordering::Acquire))
     }
 
     /// The flow whose rule is in the slot.
@@ -102,7 +101,8 @@ impl Slot {
 
     /// Lets the rule do something else, as the flow now says; what it was and did comes back. Counters go on.
     pub(crate) fn replace(&self, rule: Rule) -> Option<Rule> {
-        Some(Rule { program: self.program.swap(Some(rule.program))?, flow: self.flow.lock().swap(Some(rule.flow))? })
+        let flow = self.flow.lock().swap(Some(rule.flow))?;
+        Some(Rule { flow, program: ProgramId(self.program.swap(rule.program.0, Ordering::AcqRel)) })
     }
 
     /// Where the rule counts as being.
@@ -187,7 +187,7 @@ impl Rules {
         slot.id.store(pack(flow), Ordering::Release);
         slot.generation.store(installed_as.0, Ordering::Release);
         slot.flow.lock().swap(Some(rule.flow));
-        slot.program.store(Some(rule.program));
+        slot.program.store(rule.program.0, Ordering::Release);
         Ok(index)
     }
 
@@ -231,9 +231,9 @@ impl Rules {
     /// Gives back a slot that nothing refers to any more: never published, or claimed and unlinked.
     pub(crate) fn free(&self, hint: usize, index: u32) -> Option<Rule> {
         let slot = self.slot(index)?;
-        let (program, flow) = (slot.program.swap(None), slot.flow.lock().swap(None));
+        let (program, flow) = (slot.program(), slot.flow.lock().swap(None));
         self.free[hint % FREE_LISTS].lock().push(index);
-        Some(Rule { flow: flow?, program: program? })
+        Some(Rule { flow: flow?, program })
     }
 
     /// Every slot that was ever used, in order.
@@ -274,10 +274,9 @@ fn unpack(flow: u64) -> FlowId {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::chains::Chains;
-    use crate::conntrack::Policies;
-    use crate::meters::Meters;
     use sluice_flow::key::{MaskedKey, Match};
     use sluice_flow::ufid::Seed;
     use sluice_flow::{Expiry, Flow, Priority};
@@ -285,8 +284,7 @@ mod tests {
     fn rule() -> Rule {
         let matching = MaskedKey::new(&Match::default());
         let flow = Flow::new(None, matching, Arc::from([]), Priority::default(), Expiry::default(), &Seed([0; 16]));
-        let program = crate::translate::link(&flow, &Chains::new(), &Meters::default(), &Policies::default());
-        Rule { program: Arc::new(program.unwrap()), flow }
+        Rule { program: ProgramId(0), flow }
     }
 
     #[test]

@@ -64,7 +64,8 @@ impl Traversal<'_> {
             };
             hits += 1;
             self.hit(slot, key, frame.len());
-            if let Some(program) = slot.program().as_ref() {
+            let programs = self.programs;
+            if let Some(program) = programs.get(slot.program()).as_ref() {
                 self.run_on_frame(program, Origin { in_port: number, rule: *rule }, frame, layout);
             }
         }

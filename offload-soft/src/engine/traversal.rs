@@ -24,6 +24,7 @@ use crate::jumps::MAX_DEPTH;
 use crate::mirrors::{MirrorState, Mirrors};
 use crate::packet::{Metadata, parse};
 use crate::ports::{PortState, PortTable};
+use crate::programs::Programs;
 use crate::quiescence::Pin;
 use crate::rules::{Count, Rules, Slot};
 
@@ -42,6 +43,7 @@ pub(crate) struct LookupCounts {
 /// One frame's way through the device.
 pub(crate) struct Traversal<'a> {
     pub(crate) rules: &'a Rules,
+    pub(crate) programs: &'a Programs,
     /// Chain 0.
     pub(crate) root: &'a Chain,
     pub(crate) ports: &'a PortTable,
@@ -193,7 +195,8 @@ impl Traversal<'_> {
         if self.is_counted() && chain.id == ChainId::ROOT {
             self.lookup_counts.hits.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(program) = slot.program().as_ref() {
+        let programs = self.programs;
+        if let Some(program) = programs.get(slot.program()).as_ref() {
             self.run_program(program, packet, depth);
         }
         Ok(())

@@ -12,10 +12,10 @@ use sluice_flow::field::{Field, KEY_WORDS, MPLS_PRESENT};
 use sluice_flow::flow::Flow;
 use sluice_flow::key::{Key, Mask, Match};
 
-use super::Program;
 use crate::classifier::Hint;
 use crate::packet::ip_proto;
 use crate::ports::PortTable;
+use crate::programs::{ProgramId, Programs};
 
 /// Approvals that are kept; at more, all are forgotten.
 const MANY: usize = 4096;
@@ -40,7 +40,7 @@ pub(crate) struct Question {
 struct Approval {
     /// Keeps its place from being given to another mask, but not the mask itself.
     _mask: Weak<Mask>,
-    program: Weak<Program>,
+    program: ProgramId,
     /// Where the rules go: it is the same mask and the same chain.
     hint: Hint,
 }
@@ -58,28 +58,30 @@ impl Question {
 }
 
 impl Approvals {
-    /// The program of a flow, if an equal question was approved for these ports and some rule still has the program.
-    pub(crate) fn get(&self, question: &Question, flow: &Flow, ports: &Arc<PortTable>) -> Option<Arc<Program>> {
+    /// Holds the program of a flow for one more rule, if an equal question was approved for these ports and some rule still has the program.
+    pub(crate) fn hold(
+        &self,
+        question: &Question,
+        flow: &Flow,
+        ports: &Arc<PortTable>,
+        programs: &Programs,
+    ) -> Option<ProgramId> {
         if !self.ports.as_ref().is_some_and(|known| Arc::ptr_eq(known, ports)) {
             return None;
         }
-        let program = self.programs.get(question)?.program.upgrade()?;
-        // A program keeps its actions, so that while it is there no others can be in their place.
-        Arc::ptr_eq(&program.actions, &flow.actions).then_some(program)
+        let id = self.programs.get(question)?.program;
+        programs.hold(id, flow).then_some(id)
     }
 
-    /// Remembers that `flow` was found possible with these ports.
-    pub(crate) fn put(&mut self, question: Question, flow: &Flow, ports: &Arc<PortTable>, program: &Arc<Program>) {
-        if !program.holds_nothing() {
-            return;
-        }
+    /// Remembers that `flow` was found possible with these ports, and that its program can be shared.
+    pub(crate) fn put(&mut self, question: Question, flow: &Flow, ports: &Arc<PortTable>, program: ProgramId) {
         let is_of_these_ports = self.ports.as_ref().is_some_and(|known| Arc::ptr_eq(known, ports));
         if !is_of_these_ports || self.programs.len() >= MANY {
             self.programs.clear();
             self.ports = Some(Arc::clone(ports));
         }
         let mask = Arc::downgrade(flow.matching().mask());
-        let approval = Approval { _mask: mask, program: Arc::downgrade(program), hint: Hint::default() };
+        let approval = Approval { _mask: mask, program, hint: Hint::default() };
         self.programs.insert(question, approval);
     }
 

@@ -7,7 +7,6 @@ mod actions;
 mod approvals;
 mod matching;
 mod program;
-mod programs;
 mod validate;
 
 use std::fmt::Write as _;
@@ -26,7 +25,6 @@ use crate::ports::PortTable;
 pub(crate) use actions::link;
 pub(crate) use approvals::{Approvals, Question};
 pub(crate) use program::{List, Program, Step};
-pub(crate) use programs::Programs;
 
 /// What the classifier matches of a flow: everything but the chain.
 pub(crate) fn matching(flow: &Flow) -> Match {
