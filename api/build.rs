@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     let descriptors: FileDescriptorSet = protox::compile(FILES, ["proto"])?;
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().build_transport(false).compile_fds(descriptors)?;
+    // Values of fields stay where the message was received.
+    tonic_prost_build::configure().build_transport(false).bytes(".sluice.v1.MatchField").compile_fds(descriptors)?;
     Ok(())
 }

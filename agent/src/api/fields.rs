@@ -49,13 +49,15 @@ pub(super) fn read_fields(fields: &v1::MatchFields) -> Result<Match, InputError>
     let mut matching = Match::default();
     // As every text says it, too.
     matching.mask.set(Field::RecircId, Field::RecircId.full_mask());
-    let mut seen = [false; FIELDS.len()];
+    let mut is_seen = [false; FIELDS.len()];
+    let mut seen = Vec::with_capacity(fields.fields.len());
     for v1::MatchField { field: number, value, mask } in &fields.fields {
         let known = usize::try_from(*number).ok().and_then(|number| BY_NUMBER.get(number).copied().flatten());
         let field = known.ok_or_else(|| InputError::new("match", format!("there is no field {number}")))?;
-        if std::mem::replace(&mut seen[field as usize], true) {
+        if std::mem::replace(&mut is_seen[field as usize], true) {
             return Err(InputError::field(field, "it is named twice"));
         }
+        seen.push(field);
         let value = read_number(field, value)?;
         let mask = if mask.is_empty() { field.full_mask() } else { read_number(field, mask)? };
         if value & !mask != 0 {
@@ -67,11 +69,11 @@ pub(super) fn read_fields(fields: &v1::MatchFields) -> Result<Match, InputError>
         matching.mask.set(field, mask);
         matching.key.set(field, value);
     }
-    for spec in FIELDS.iter().filter(|spec| seen[spec.field as usize]) {
-        let requirement = spec.attribute.spec().requires;
+    for field in seen {
+        let requirement = field.spec().attribute.spec().requires;
         if !matching.meets(requirement) {
             let needed = "it needs the Ethernet type, and perhaps the protocol, of its header, exactly";
-            return Err(InputError::field(spec.field, needed));
+            return Err(InputError::field(field, needed));
         }
     }
     Ok(matching)
@@ -96,8 +98,8 @@ pub(super) fn write_fields(matching: &MaskedKey<'_>) -> Option<v1::MatchFields> 
     let full = matching.expand();
     let write = |(field, mask): (Field, u128)| v1::MatchField {
         field: number(field).into(),
-        value: write_number(&full.key, field),
-        mask: if mask == field.full_mask() { Vec::new() } else { number_bytes(mask, field) },
+        value: write_number(&full.key, field).into(),
+        mask: if mask == field.full_mask() { Vec::new() } else { number_bytes(mask, field) }.into(),
     };
     Some(v1::MatchFields { fields: full.fields()?.into_iter().map(write).collect() })
 }
@@ -145,8 +147,8 @@ mod tests {
     fn a_structure_that_no_packet_can_have_is_told_with_its_field() {
         let field = |field: v1::Field, value: &[u8], mask: Option<&[u8]>| v1::MatchField {
             field: field.into(),
-            value: value.to_vec(),
-            mask: mask.unwrap_or_default().to_vec(),
+            value: value.to_vec().into(),
+            mask: mask.unwrap_or_default().to_vec().into(),
         };
         let error = |fields: &[v1::MatchField]| {
             read_fields(&v1::MatchFields { fields: fields.to_vec() }).unwrap_err().to_string()

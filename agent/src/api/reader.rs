@@ -7,7 +7,9 @@ use sluice_api::v1;
 use sluice_flow::port::{PortMap, PortNames};
 use sluice_flow::text::{Extra, LineReader, parse_actions, parse_key, parse_openflow_match};
 use sluice_flow::ufid::Seed;
-use sluice_flow::{ActionList, ControllerName, Expiry, Flow, FlowState, MaskedKey, Match, Origin, Priority, Ufid};
+use sluice_flow::{
+    ActionList, ControllerName, Expiry, Flow, FlowMaker, FlowState, MaskedKey, Match, Origin, Priority, Ufid,
+};
 
 use super::errors::InputError;
 use super::fields::read_fields;
@@ -20,17 +22,18 @@ const ACTIONS_KEPT: usize = 1_024;
 pub(super) struct FlowReader<'a> {
     ports: &'a PortMap,
     seed: &'a Seed,
-    origin: Origin,
     lines: LineReader<'a>,
     /// Match and actions of a flow as one line.
     line: String,
     actions: HashMap<String, ActionList>,
+    maker: FlowMaker,
 }
 
 impl<'a> FlowReader<'a> {
     pub(super) fn new(ports: &'a PortMap, seed: &'a Seed, origin: Origin) -> Self {
         let lines = LineReader::new(ports).of(origin);
-        Self { ports, seed, origin, lines, line: String::new(), actions: HashMap::new() }
+        let maker = FlowMaker::new(*seed, origin);
+        Self { ports, seed, lines, line: String::new(), actions: HashMap::new(), maker }
     }
 
     /// Reads a flow.
@@ -50,8 +53,7 @@ impl<'a> FlowReader<'a> {
             Some(v1::r#match::Form::Fields(fields)) => {
                 let matching = read_fields(fields)?;
                 let actions = self.read_actions(&flow.actions)?;
-                let flow = Flow::new(ufid, MaskedKey::new(&matching), actions, priority, expiry, self.seed);
-                Ok(flow.with_origin(self.origin))
+                Ok(self.maker.make(ufid, &matching, &actions, priority, expiry))
             }
         }
     }

@@ -5,7 +5,7 @@ use sluice_flow::backend::Placement;
 use sluice_flow::port::PortMap;
 use sluice_flow::table::FlowView;
 use sluice_flow::text::{LineWriter, Style};
-use sluice_flow::{Counters, EndReason, Event, Flow, FlowState, Timestamp};
+use sluice_flow::{Counters, EndReason, Event, Flow, FlowState, Timestamp, Ufid};
 
 use super::errors::of_refusal;
 use super::fields::write_fields;
@@ -15,30 +15,28 @@ use crate::observe::events::Seen;
 pub(super) struct FlowWriter<'a> {
     lines: LineWriter<'a>,
     form: v1::MatchForm,
+    /// Where a text is written before its length is known.
+    text: Vec<u8>,
 }
 
 impl<'a> FlowWriter<'a> {
     pub(super) fn new(ports: &'a PortMap, form: v1::MatchForm) -> Self {
-        Self { lines: LineWriter::new(&Style { more: false, names: Some(ports) }), form }
+        Self { lines: LineWriter::new(&Style { more: false, names: Some(ports) }), form, text: Vec::new() }
     }
 
     /// A flow as it is wanted.
     pub(super) fn flow(&mut self, flow: &Flow) -> v1::Flow {
-        let mut actions = Vec::new();
-        self.lines.push_actions(&mut actions, &flow.actions);
+        let Self { lines, text, .. } = self;
+        let actions = written(text, |text| lines.push_actions(text, &flow.actions));
         let fields = (self.form == v1::MatchForm::Fields).then(|| write_fields(&flow.matching())).flatten();
         let form = match fields {
             Some(fields) => v1::r#match::Form::Fields(fields),
-            None => {
-                let mut key = Vec::new();
-                self.lines.push_key(&mut key, &flow.matching());
-                v1::r#match::Form::Text(into_text(key))
-            }
+            None => v1::r#match::Form::Text(written(text, |text| lines.push_key(text, &flow.matching()))),
         };
         v1::Flow {
             ufid: ufid_text(flow.ufid),
             r#match: Some(v1::Match { form: Some(form) }),
-            actions: into_text(actions),
+            actions,
             priority: flow.priority.get().into(),
             idle_timeout: flow.expiry.idle.and_then(|span| span.try_into().ok()),
             hard_timeout: flow.expiry.hard.and_then(|span| span.try_into().ok()),
@@ -75,15 +73,15 @@ impl<'a> FlowWriter<'a> {
     }
 }
 
-/// What was written by ourselves, and is UTF-8.
-fn into_text(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+/// What is written by ourselves, and is UTF-8.
+fn written(text: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> String {
+    text.clear();
+    write(text);
+    String::from_utf8_lossy(text).into_owned()
 }
 
-pub(super) fn ufid_text(ufid: sluice_flow::Ufid) -> String {
-    let mut text = Vec::with_capacity(36);
-    LineWriter::push_ufid(&mut text, ufid);
-    into_text(text)
+pub(super) fn ufid_text(ufid: Ufid) -> String {
+    written(&mut Vec::with_capacity(Ufid::TEXT_LENGTH), |text| LineWriter::push_ufid(text, ufid))
 }
 
 /// What a flow has counted.

@@ -29,7 +29,7 @@ mod read_key;
 mod read_line;
 mod read_options;
 mod read_value;
-mod recent;
+mod recent_actions;
 mod requirement;
 mod shapes;
 mod tunnel_options;

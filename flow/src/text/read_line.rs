@@ -9,7 +9,7 @@ use super::line::{EXTRA_LABEL, TCP_FLAG_LETTERS};
 use super::read_extra::{read_extra, read_seconds};
 use super::read_key::{no_attribute, read_key};
 use super::read_value::Found;
-use super::recent::{RecentActions, RecentMasks, RecentTerms};
+use super::recent_actions::RecentActions;
 use super::shapes::{Example, Shapes};
 use super::{Extra, FlowLine, Offloaded, ParseError};
 use crate::action::ActionKind;
@@ -17,6 +17,7 @@ use crate::flow::Flow;
 use crate::key::{Key, Mask, MaskedKey, Match};
 use crate::origin::Origin;
 use crate::port::PortNames;
+use crate::recent::{RecentMasks, RecentTerms};
 use crate::ufid::{Seed, Ufid};
 
 /// What may stand between key and actions, each but the last followed by one value.

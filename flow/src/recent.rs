@@ -1,0 +1,136 @@
+//! What was read a short while ago and is likely to come again: most flows have a mask and actions that others have, too.
+//!
+//! Each thing has one place, picked by its hash, where the newest of those that share it is. That bounds the memory and the
+//! time, whatever is read.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+use crate::action::ActionList;
+use crate::field::KEY_WORDS;
+use crate::flow::{Expiry, Flow, Terms};
+use crate::key::{Key, Mask, MaskedKey, Match, WordIndexes};
+use crate::origin::Origin;
+use crate::priority::Priority;
+use crate::ufid::{Seed, Ufid};
+
+pub(crate) const PLACES: usize = 64;
+
+/// Makes flows of one owner one after the other, as [`Flow::new`] makes one, and faster: the mask and all else that they have in common with
+/// earlier ones are kept at hand.
+pub struct FlowMaker {
+    seed: Seed,
+    origin: Origin,
+    masks: RecentMasks,
+    terms: RecentTerms,
+}
+
+impl FlowMaker {
+    /// Makes flows named by this seed and wanted by this owner.
+    pub fn new(seed: Seed, origin: Origin) -> Self {
+        Self { seed, origin, masks: RecentMasks::default(), terms: RecentTerms::default() }
+    }
+
+    /// A flow with the given UFID, or the one that its identity yields. Clones of one list of actions are known again, equal lists are not.
+    pub fn make(
+        &mut self,
+        ufid: Option<Ufid>,
+        matching: &Match,
+        actions: &ActionList,
+        priority: Priority,
+        expiry: Expiry,
+    ) -> Flow {
+        let mask = self.masks.share(&matching.mask, ALL_WORDS);
+        let matching = MaskedKey::under(mask.clone(), &matching.key);
+        Flow::with_terms(ufid, &matching, priority, &self.seed, |has_given_ufid| {
+            self.terms.share(&mask, actions, (priority, expiry, self.origin, has_given_ufid))
+        })
+    }
+}
+
+/// Masks by their full form.
+#[derive(Default)]
+pub(crate) struct RecentMasks(Vec<Option<(Key, Arc<Mask>)>>);
+
+impl RecentMasks {
+    /// The compact form of a full mask. `written` are the words that it may touch.
+    pub(crate) fn share(&mut self, full: &Key, written: u128) -> Arc<Mask> {
+        self.0.resize_with(PLACES, || None);
+        let recent = &mut self.0[place(hash_of(full, written))];
+        match recent {
+            Some((known, mask)) if known == full => mask.clone(),
+            _ => recent.insert((*full, Arc::new(Mask::new(full)))).1.clone(),
+        }
+    }
+}
+
+/// Terms by the mask and the actions of which they are: not by equal ones, for those that were read lately are the same.
+#[derive(Default)]
+pub(crate) struct RecentTerms {
+    places: Vec<Option<Arc<Terms>>>,
+    hasher: RandomState,
+}
+
+impl RecentTerms {
+    /// The terms of a mask and actions with a priority, an expiry, an owner, and the word whether the flow's UFID is a given one.
+    pub(crate) fn share(
+        &mut self,
+        mask: &Arc<Mask>,
+        actions: &ActionList,
+        rest: (Priority, Expiry, Origin, bool),
+    ) -> Arc<Terms> {
+        self.places.resize_with(PLACES, || None);
+        let addresses = (Arc::as_ptr(mask).addr(), Arc::as_ptr(actions).addr());
+        let recent = &mut self.places[place(self.hasher.hash_one(addresses))];
+        match recent {
+            Some(known) if known.are_of(mask, actions, rest) => known.clone(),
+            _ => recent.insert(Arc::new(Terms::new(mask.clone(), actions.clone(), rest))).clone(),
+        }
+    }
+}
+
+/// A hash of what is not zero, which is little. Masks that were made to collide are made each time, and no more.
+fn hash_of(mask: &Key, written: u128) -> u64 {
+    let numbers = WordIndexes(written).filter(|number| mask.words[*number] != 0);
+    numbers.fold(1, |hash: u64, number| {
+        (hash ^ mask.words[number] ^ number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    })
+}
+
+pub(crate) fn place(hash: u64) -> usize {
+    #[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a place")]
+    let hash = hash as usize;
+    hash % PLACES
+}
+
+/// The words of a mask of which nobody says which it may touch.
+const ALL_WORDS: u128 = u128::MAX >> (128 - KEY_WORDS);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::{parse_actions, parse_key};
+
+    #[test]
+    fn flows_are_as_if_each_was_made_by_itself_and_share_what_they_have_in_common() {
+        let seed = Seed([3; 16]);
+        let origin = Origin::Controller("maker".parse().unwrap());
+        let mut maker = FlowMaker::new(seed, origin);
+        let actions = parse_actions("2", &()).unwrap();
+        let mut made = Vec::new();
+        for text in ["in_port(1),eth_type(0x0800)", "in_port(2),eth_type(0x0800)", "in_port(2)"] {
+            let matching = parse_key(text, &()).unwrap().matching;
+            let flow = maker.make(None, &matching, &actions, Priority::default(), Expiry::default());
+            let key = MaskedKey::new(&matching);
+            let alone = Flow::new(None, key, actions.clone(), Priority::default(), Expiry::default(), &seed);
+            assert_eq!(flow, alone.with_origin(origin));
+            made.push(flow);
+        }
+        let is_shared =
+            |one: usize, other: usize| Arc::ptr_eq(made[one].matching().mask(), made[other].matching().mask());
+        assert!(is_shared(0, 1));
+        assert!(!is_shared(1, 2));
+    }
+}
