@@ -8,7 +8,9 @@
 //! of its shards; only a new subtable, an empty one that goes, and a shard that grows change the list.
 
 mod agreement;
+mod entries;
 mod hints;
+mod list;
 mod rows;
 mod subtable;
 mod table;
@@ -26,9 +28,10 @@ use sluice_flow::priority::Priority;
 
 use crate::quiescence::Pin;
 use agreement::Agreement;
+use list::List;
 use subtable::{GONE, SHARDS, Subtable};
 use table::{DeadRow, Hash, Table, Word, Writer, words};
-use view::{List, hash, shard_of};
+use view::{hash, shard_of};
 
 pub use view::{BATCH, Tried, View};
 
@@ -157,7 +160,7 @@ impl Classifier {
             self.list.store(Arc::new(sorted));
         }
         // What was long ago shall weigh less than what is now.
-        for entry in &self.list.load().entries {
+        for entry in self.list.load().entries.iter() {
             let hits = &entry.subtable.hits;
             hits.store(hits.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
         }

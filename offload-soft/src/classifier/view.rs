@@ -1,6 +1,5 @@
-//! What lookups see: a snapshot of the subtables, and how packets are looked up in it.
+//! How packets are looked up in a snapshot of the subtables.
 
-use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,42 +9,17 @@ use sluice_flow::key::Key;
 use sluice_flow::priority::Priority;
 
 use super::hints::Hints;
-use super::subtable::{SHARDS, Subtable};
-use super::table::{Found, Hash, Table, Word, words};
+use super::list::{Entry, List};
+use super::subtable::SHARDS;
+use super::table::{Found, Hash, Table, Word};
 
 /// Packets that are looked up together, so that the memory that they need is fetched together (`NETDEV_MAX_BURST`).
 pub const BATCH: usize = 32;
-/// Subtables from which on it is worth the time and the memory to remember where packets were found.
-const MANY: usize = 3;
 
 /// A snapshot to look packets up in.
 pub struct View<'a> {
     pub(super) list: arc_swap::Guard<Arc<List>>,
     pub(super) hasher: &'a RandomState,
-}
-
-/// The subtables in the order in which they are tried.
-#[derive(Clone, Default)]
-pub(super) struct List {
-    pub(super) entries: Vec<Entry>,
-    /// Hash of priority and mask, and number, of each subtable, in order.
-    by_mask: Vec<(u64, u32)>,
-    /// The place of each subtable among the entries, by number.
-    places: Vec<u32>,
-    /// Every bit that any mask looks at.
-    union: Vec<Word>,
-    /// Subtables of the highest priority that there is: the first ones.
-    highest: usize,
-    /// If there are many subtables.
-    hints: Option<Arc<Hints>>,
-}
-
-/// A subtable as lookups see it.
-#[derive(Clone)]
-pub(super) struct Entry {
-    words: Arc<[Word]>,
-    pub(super) tables: Arc<[Table; SHARDS]>,
-    pub(super) subtable: Arc<Subtable>,
 }
 
 impl View<'_> {
@@ -78,7 +52,7 @@ impl View<'_> {
         let hints = self.list.hints.as_deref();
         if let Some(hints) = hints {
             for (hash, key) in hashes.iter_mut().zip(keys) {
-                *hash = self::hash(self.hasher, &self.list.union, key);
+                *hash = self::hash(self.hasher, self.list.union(), key);
             }
             for (place, hash) in tried.iter_mut().zip(&hashes[..count]) {
                 *place = self.list.hinted(hints, *hash).unwrap_or(0);
@@ -129,7 +103,7 @@ impl View<'_> {
     /// and the rule.
     pub fn trace(&self, key: &Key) -> (Vec<Tried>, Option<u32>) {
         let mut tried = Vec::new();
-        for entry in &self.list.entries {
+        for entry in self.list.entries.iter() {
             tried.push(Tried {
                 priority: entry.subtable.priority,
                 rules: u64::try_from(entry.subtable.users.load(Ordering::Relaxed)).unwrap_or(0),
@@ -175,7 +149,7 @@ impl View<'_> {
     #[inline]
     fn hint(&self, key: &Key) -> Option<(&Hints, u64)> {
         let hints = self.list.hints.as_deref()?;
-        Some((hints, hash(self.hasher, &self.list.union, key)))
+        Some((hints, hash(self.hasher, self.list.union(), key)))
     }
 }
 
@@ -188,127 +162,6 @@ pub struct Tried {
     pub rules: u64,
     /// One of them; none if the last has just gone.
     pub example: Option<u32>,
-}
-
-impl List {
-    /// The subtable of this priority and mask.
-    pub(super) fn find(&self, hash: u64, priority: Priority, words: &[Word]) -> Option<&Entry> {
-        let start = self.by_mask.partition_point(|(other, _)| *other < hash);
-        let same = self.by_mask[start..].iter().take_while(|(other, _)| *other == hash);
-        let mut entries = same.map(|(_, number)| &self.entries[self.places[*number as usize] as usize]);
-        entries.find(|entry| entry.subtable.priority == priority && *entry.words == *words)
-    }
-
-    /// A number that no subtable has.
-    pub(super) fn free_number(&self) -> u32 {
-        let mut taken: Vec<_> = self.by_mask.iter().map(|(_, number)| *number).collect();
-        taken.sort_unstable();
-        let free = taken.iter().zip(0..).position(|(taken, number)| *taken != number).unwrap_or(taken.len());
-        u32::try_from(free).unwrap_or(u32::MAX)
-    }
-
-    /// The list with one subtable more, behind those of the same priority.
-    pub(super) fn with(&self, subtable: Arc<Subtable>, tables: [Table; SHARDS]) -> Self {
-        let mut list = self.clone();
-        let at = list.entries.partition_point(|other| other.subtable.priority >= subtable.priority);
-        let sorted = list.by_mask.partition_point(|(hash, _)| *hash < subtable.hash);
-        list.by_mask.insert(sorted, (subtable.hash, subtable.number));
-        list.entries.insert(at, Entry { words: Arc::clone(&subtable.words), tables: Arc::new(tables), subtable });
-        list.settle();
-        list
-    }
-
-    /// The list without a subtable.
-    pub(super) fn without(&self, subtable: &Arc<Subtable>) -> Self {
-        let mut list = self.clone();
-        list.entries.retain(|entry| !Arc::ptr_eq(&entry.subtable, subtable));
-        list.by_mask.retain(|(_, number)| *number != subtable.number);
-        list.settle();
-        list
-    }
-
-    /// The list with another table in a shard of a subtable.
-    pub(super) fn with_table(&self, subtable: &Subtable, shard: usize, table: &Table) -> Self {
-        let mut list = self.clone();
-        if let Some(place) = list.places.get(subtable.number as usize) {
-            let entry = &mut list.entries[*place as usize];
-            let mut tables = <[Table; SHARDS]>::clone(&entry.tables);
-            tables[shard] = table.clone();
-            entry.tables = Arc::new(tables);
-        }
-        list.fit_hints();
-        list
-    }
-
-    /// The list by priority, and then by how often a packet was found; `None` if that is how it is.
-    pub(super) fn sorted(&self) -> Option<Self> {
-        let rank =
-            |entry: &Entry| (Reverse(entry.subtable.priority), Reverse(entry.subtable.hits.load(Ordering::Relaxed)));
-        if self.entries.is_sorted_by_key(rank) {
-            return None;
-        }
-        let mut list = self.clone();
-        list.entries.sort_by_cached_key(rank);
-        list.settle();
-        Some(list)
-    }
-
-    /// Brings what follows from the entries up to date.
-    fn settle(&mut self) {
-        self.places = vec![0; self.entries.iter().map(|entry| entry.subtable.number as usize + 1).max().unwrap_or(0)];
-        let mut union = Key::ZERO;
-        for (place, entry) in (0..).zip(&self.entries) {
-            self.places[entry.subtable.number as usize] = place;
-            entry.words.iter().for_each(|word| union.words[word.index] |= word.mask);
-        }
-        self.union = words(&union).collect();
-        let highest = self.entries.first().map(|entry| entry.subtable.priority);
-        self.highest = self.entries.partition_point(|entry| Some(entry.subtable.priority) == highest);
-        self.fit_hints();
-    }
-
-    /// Makes or gives up hints as the number of subtables asks for, and more of them as that of rules does.
-    fn fit_hints(&mut self) {
-        if self.entries.len() < MANY {
-            self.hints = None;
-            return;
-        }
-        let rules: i64 = self.entries.iter().map(|entry| entry.subtable.users.load(Ordering::Relaxed).max(0)).sum();
-        let rules = usize::try_from(rules).unwrap_or(usize::MAX);
-        if self.hints.as_ref().is_none_or(|hints| hints.are_too_few(rules)) {
-            self.hints = Some(Arc::new(Hints::for_rules(rules)));
-        }
-    }
-
-    /// The place of the subtable that the packet may be in: of the highest priority that there is, so that no other one
-    /// has to be tried before it.
-    #[inline]
-    fn hinted(&self, hints: &Hints, hash: u64) -> Option<usize> {
-        // A number may be that of a subtable that is gone, or by now of another one: the place is then any.
-        let place = *self.places.get(usize::from(hints.get(hash)?))? as usize;
-        (place < self.highest).then_some(place)
-    }
-}
-
-impl Entry {
-    /// The table that the packet is in if the subtable has it, and the hash to find it by.
-    #[inline]
-    fn table(&self, hasher: &RandomState, key: &Key) -> (&Table, Hash) {
-        let hash = hash(hasher, &self.words, key);
-        (&self.tables[shard_of(hash)], Hash(hash))
-    }
-
-    /// Reads what describes the subtable, so that it is at hand.
-    #[inline]
-    fn touch(&self) -> u64 {
-        self.words.last().map_or(0, |word| word.mask)
-    }
-
-    #[inline]
-    fn hit(&self) {
-        let hits = &self.subtable.hits;
-        hits.store(hits.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-    }
 }
 
 /// The hash of a packet's key under a mask.

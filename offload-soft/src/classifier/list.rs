@@ -1,0 +1,199 @@
+//! What lookups see: a snapshot of the subtables.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use foldhash::fast::RandomState;
+use sluice_flow::key::Key;
+use sluice_flow::priority::Priority;
+
+use super::entries::Entries;
+use super::hints::Hints;
+use super::subtable::{SHARDS, Subtable};
+use super::table::{Hash, Table, Word, words};
+use super::view::{hash, shard_of};
+
+/// Subtables from which on it is worth the time and the memory to remember where packets were found.
+const MANY: usize = 3;
+
+/// The subtables in the order in which they are tried.
+#[derive(Clone, Default)]
+pub(super) struct List {
+    pub(super) entries: Entries<Entry>,
+    index: Arc<Index>,
+    /// Rules, as far as the entries know.
+    rules: usize,
+    /// If there are many subtables.
+    pub(super) hints: Option<Arc<Hints>>,
+}
+
+/// A subtable as lookups see it.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) words: Arc<[Word]>,
+    pub(super) tables: Arc<[Table; SHARDS]>,
+    pub(super) subtable: Arc<Subtable>,
+    /// Rules in it, when a table of it was last changed for a larger one.
+    rules: usize,
+}
+
+/// What changes only as subtables come and go.
+#[derive(Clone, Default)]
+struct Index {
+    /// Hash of priority and mask, and number, of each subtable, in order.
+    by_mask: Vec<(u64, u32)>,
+    /// The place of each subtable among the entries, by number.
+    places: Vec<u32>,
+    /// Numbers below the length of that which no subtable has.
+    free: Vec<u32>,
+    /// Every bit that any mask looks at.
+    union: Vec<Word>,
+    /// Subtables of the highest priority that there is: the first ones.
+    highest: usize,
+}
+
+impl List {
+    /// The subtable of this priority and mask.
+    pub(super) fn find(&self, hash: u64, priority: Priority, words: &[Word]) -> Option<&Entry> {
+        let Index { by_mask, places, .. } = &*self.index;
+        let start = by_mask.partition_point(|(other, _)| *other < hash);
+        let same = by_mask[start..].iter().take_while(|(other, _)| *other == hash);
+        let mut entries = same.map(|(_, number)| &self.entries[places[*number as usize] as usize]);
+        entries.find(|entry| entry.subtable.priority == priority && *entry.words == *words)
+    }
+
+    /// Every bit that any mask looks at.
+    #[inline]
+    pub(super) fn union(&self) -> &[Word] {
+        &self.index.union
+    }
+
+    /// A number that no subtable has.
+    pub(super) fn free_number(&self) -> u32 {
+        let Index { places, free, .. } = &*self.index;
+        free.last().copied().unwrap_or_else(|| u32::try_from(places.len()).unwrap_or(u32::MAX))
+    }
+
+    /// The list with one subtable more, which has the number that was [free](List::free_number), behind those of the same priority.
+    pub(super) fn with(&self, subtable: Arc<Subtable>, tables: [Table; SHARDS]) -> Self {
+        let mut list = self.clone();
+        let at = list.entries.partition_point(|other| other.subtable.priority >= subtable.priority);
+        let index = Arc::make_mut(&mut list.index);
+        let sorted = index.by_mask.partition_point(|(hash, _)| *hash < subtable.hash);
+        index.by_mask.insert(sorted, (subtable.hash, subtable.number));
+        if index.free.pop().is_none() {
+            index.places.push(0);
+        }
+        index.union = words(&union([&index.union[..], &subtable.words])).collect();
+        list.entries.insert(at, Entry { words: subtable.words.clone(), tables: Arc::new(tables), subtable, rules: 0 });
+        list.place_from(at);
+        list.fit_hints();
+        list
+    }
+
+    /// The list without a subtable.
+    pub(super) fn without(&self, subtable: &Arc<Subtable>) -> Self {
+        let mut list = self.clone();
+        let index = Arc::make_mut(&mut list.index);
+        let at = index.places[subtable.number as usize] as usize;
+        index.by_mask.retain(|(_, number)| *number != subtable.number);
+        index.free.push(subtable.number);
+        list.rules -= list.entries[at].rules;
+        list.entries.remove(at);
+        index.union = words(&union(list.entries.iter().map(|entry| &*entry.words))).collect();
+        list.place_from(at);
+        list.fit_hints();
+        list
+    }
+
+    /// The list with another table in a shard of a subtable.
+    pub(super) fn with_table(&self, subtable: &Subtable, shard: usize, table: &Table) -> Self {
+        let mut list = self.clone();
+        if let Some(place) = list.index.places.get(subtable.number as usize) {
+            let entry = &self.entries[*place as usize];
+            let mut tables = <[Table; SHARDS]>::clone(&entry.tables);
+            tables[shard] = table.clone();
+            let rules = usize::try_from(subtable.users.load(Ordering::Relaxed)).unwrap_or(0);
+            list.rules = list.rules - entry.rules + rules;
+            list.entries.replace(*place as usize, Entry { tables: Arc::new(tables), rules, ..entry.clone() });
+        }
+        list.fit_hints();
+        list
+    }
+
+    /// The list by priority, and then by how often a packet was found; `None` if that is how it is.
+    pub(super) fn sorted(&self) -> Option<Self> {
+        let rank =
+            |entry: &Entry| (Reverse(entry.subtable.priority), Reverse(entry.subtable.hits.load(Ordering::Relaxed)));
+        if self.entries.iter().is_sorted_by_key(rank) {
+            return None;
+        }
+        let mut entries: Vec<_> = self.entries.iter().cloned().collect();
+        entries.sort_by_cached_key(rank);
+        let mut list = Self { entries: entries.into_iter().collect(), ..self.clone() };
+        list.place_from(0);
+        Some(list)
+    }
+
+    /// Notes where the entries from a place on are, and how many have the highest priority.
+    fn place_from(&mut self, from: usize) {
+        let index = Arc::make_mut(&mut self.index);
+        for place in from..self.entries.len() {
+            let number = self.entries[place].subtable.number;
+            index.places[number as usize] = u32::try_from(place).unwrap_or(u32::MAX);
+        }
+        let highest = self.entries.first().map(|entry| entry.subtable.priority);
+        index.highest = self.entries.partition_point(|entry| Some(entry.subtable.priority) == highest);
+    }
+
+    /// Makes or gives up hints as the number of subtables asks for, and more of them as that of rules does.
+    fn fit_hints(&mut self) {
+        if self.entries.len() < MANY {
+            self.hints = None;
+            return;
+        }
+        if self.hints.as_ref().is_none_or(|hints| hints.are_too_few(self.rules)) {
+            self.hints = Some(Arc::new(Hints::for_rules(self.rules)));
+        }
+    }
+
+    /// The place of the subtable that the packet may be in: of the highest priority that there is, so that no other one
+    /// has to be tried before it.
+    #[inline]
+    pub(super) fn hinted(&self, hints: &Hints, hash: u64) -> Option<usize> {
+        // A number may be that of a subtable that is gone, or by now of another one: the place is then any.
+        let place = *self.index.places.get(usize::from(hints.get(hash)?))? as usize;
+        (place < self.index.highest).then_some(place)
+    }
+}
+
+impl Entry {
+    /// The table that the packet is in if the subtable has it, and the hash to find it by.
+    #[inline]
+    pub(super) fn table(&self, hasher: &RandomState, key: &Key) -> (&Table, Hash) {
+        let hash = hash(hasher, &self.words, key);
+        (&self.tables[shard_of(hash)], Hash(hash))
+    }
+
+    /// Reads what describes the subtable, so that it is at hand.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        self.words.last().map_or(0, |word| word.mask)
+    }
+
+    #[inline]
+    pub(super) fn hit(&self) {
+        let hits = &self.subtable.hits;
+        hits.store(hits.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
+/// Every bit that any of some masks looks at.
+fn union<'a>(masks: impl IntoIterator<Item = &'a [Word]>) -> Key {
+    let mut union = Key::ZERO;
+    for word in masks.into_iter().flatten() {
+        union.words[word.index] |= word.mask;
+    }
+    union
+}
