@@ -50,6 +50,13 @@ impl<T: Clone> Entries<T> {
         self.change_from(place, |rest| drop(rest.remove(0)));
     }
 
+    /// Takes an entry out; the last one takes its place.
+    pub(super) fn swap_remove(&mut self, place: usize) {
+        let last = self.len - 1;
+        self.replace(place, self[last].clone());
+        self.remove(last);
+    }
+
     /// Puts another entry in the place of one.
     pub(super) fn replace(&mut self, place: usize, entry: T) {
         let chunk = &mut self.chunks[place / CHUNK];
@@ -112,15 +119,19 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let place = (state >> 33) % (model.len() + 1);
             match (state >> 20) % 8 {
-                0 | 1 if place < model.len() => {
+                0 if place < model.len() => {
                     entries.remove(place);
                     model.remove(place);
                 }
-                2 | 3 if place < model.len() => {
+                1 | 2 if place < model.len() => {
                     entries.replace(place, round);
                     model[place] = round;
                 }
-                4 => {
+                4 if place < model.len() => {
+                    entries.swap_remove(place);
+                    model.swap_remove(place);
+                }
+                5 => {
                     entries.insert(model.len(), round);
                     model.push(round);
                 }

@@ -1,6 +1,7 @@
 //! What lookups see: a snapshot of the subtables.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -47,8 +48,10 @@ struct Index {
     places: Vec<u32>,
     /// Numbers below the length of that which no subtable has.
     free: Vec<u32>,
-    /// Every bit that any mask looks at.
+    /// Every bit that any mask looks at, and perhaps some at which one did that is gone.
     union: Vec<Word>,
+    /// The masks of which that was made.
+    united: usize,
     /// Subtables of the highest priority that there is: the first ones.
     highest: usize,
 }
@@ -63,7 +66,7 @@ impl List {
         entries.find(|entry| entry.subtable.priority == priority && *entry.words == *words)
     }
 
-    /// Every bit that any mask looks at.
+    /// Every bit that any mask looks at, and perhaps some more.
     #[inline]
     pub(super) fn union(&self) -> &[Word] {
         &self.index.union
@@ -86,8 +89,9 @@ impl List {
             index.places.push(0);
         }
         index.union = words(&union([&index.union[..], &subtable.words])).collect();
+        index.united += 1;
         list.entries.insert(at, Entry { words: subtable.words.clone(), tables: Arc::new(tables), subtable, rules: 0 });
-        list.place_from(at);
+        list.place(at..list.entries.len());
         list.fit_hints();
         list
     }
@@ -97,12 +101,21 @@ impl List {
         let mut list = self.clone();
         let index = Arc::make_mut(&mut list.index);
         let at = index.places[subtable.number as usize] as usize;
-        index.by_mask.retain(|(_, number)| *number != subtable.number);
+        let sorted = index.by_mask.partition_point(|(hash, _)| *hash < subtable.hash);
+        if let Some(behind) = index.by_mask[sorted..].iter().position(|(_, number)| *number == subtable.number) {
+            index.by_mask.remove(sorted + behind);
+        }
         index.free.push(subtable.number);
         list.rules -= list.entries[at].rules;
-        list.entries.remove(at);
-        index.union = words(&union(list.entries.iter().map(|entry| &*entry.words))).collect();
-        list.place_from(at);
+        let last = list.entries.len() - 1;
+        if list.entries[last].subtable.priority == subtable.priority {
+            list.entries.swap_remove(at);
+            list.place(at..(at + 1).min(last));
+        } else {
+            list.entries.remove(at);
+            list.place(at..last);
+        }
+        list.shrink_union();
         list.fit_hints();
         list
     }
@@ -132,19 +145,29 @@ impl List {
         let mut entries: Vec<_> = self.entries.iter().cloned().collect();
         entries.sort_by_cached_key(rank);
         let mut list = Self { entries: entries.into_iter().collect(), ..self.clone() };
-        list.place_from(0);
+        list.place(0..list.entries.len());
         Some(list)
     }
 
-    /// Notes where the entries from a place on are, and how many have the highest priority.
-    fn place_from(&mut self, from: usize) {
+    /// Notes that these entries are where they are, and how many have the highest priority.
+    fn place(&mut self, places: Range<usize>) {
         let index = Arc::make_mut(&mut self.index);
-        for place in from..self.entries.len() {
+        for place in places {
             let number = self.entries[place].subtable.number;
             index.places[number as usize] = u32::try_from(place).unwrap_or(u32::MAX);
         }
         let highest = self.entries.first().map(|entry| entry.subtable.priority);
         index.highest = self.entries.partition_point(|entry| Some(entry.subtable.priority) == highest);
+    }
+
+    /// Leaves bits out of the union at which no mask looks any more, once half of the masks are gone that it was made of: until then they
+    /// only tell packets apart that need not be.
+    fn shrink_union(&mut self) {
+        let index = Arc::make_mut(&mut self.index);
+        if self.entries.len() <= index.united / 2 {
+            index.united = self.entries.len();
+            index.union = words(&union(self.entries.iter().map(|entry| &*entry.words))).collect();
+        }
     }
 
     /// Makes or gives up hints as the number of subtables asks for, and more of them as that of rules does.
