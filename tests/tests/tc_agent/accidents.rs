@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 use sluice_tests::daemon::Daemon;
+use sluice_tests::lab::switch::{SERVER, Switch, deletion, eventually, key, run, sluice};
 
 use crate::stream::{self, PORT};
-use crate::switch::{SERVER, Switch, deletion, eventually, key, run, sluice};
 
 /// An agent with the flow of the stream and nine others.
 fn ten_flows(switch: &Switch) -> Daemon {

@@ -1,9 +1,9 @@
 //! What the configuration says of rules, and rules that were put in under another one.
 
 use sluice_tests::daemon::Daemon;
+use sluice_tests::lab::switch::{SERVER, Switch, eventually, key, run, sluice};
 
 use crate::stream::{self, PORT, Stream};
-use crate::switch::{SERVER, Switch, eventually, key, run, sluice};
 
 /// Ends an agent at once and starts the next one, with other keys of the configuration.
 fn restart(switch: &Switch, mut daemon: Daemon, keys: &str, tables: &str) -> Daemon {

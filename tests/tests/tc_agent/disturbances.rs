@@ -4,8 +4,9 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use sluice_tests::lab::switch::{SERVER, Switch, deletion, eventually, key, run, sluice};
+
 use crate::stream::{PORT, Stream};
-use crate::switch::{SERVER, Switch, deletion, eventually, key, run, sluice};
 
 const POLICY: &str = "tc.policy = \"skip_hw\"\nidle_timeout = \"none\"\nflow_limit = 100000\ndirty_limit = 100000";
 /// More than the kernel keeps notifications for one that does not listen.

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 use sluice_tests::daemon::Daemon;
+use sluice_tests::lab::switch::{SERVER, Switch, eventually, key, run, sluice, within};
 
 use crate::stream::{self, FRAME, PORT};
-use crate::switch::{SERVER, Switch, eventually, key, run, sluice, within};
 
 fn only_flow(daemon: &Daemon) -> String {
     let dump = sluice(daemon, &["dump-flows", "-m"]);

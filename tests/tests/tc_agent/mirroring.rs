@@ -7,10 +7,9 @@ use sluice_control::mirror::{Class, filter};
 use sluice_tests::control_frames::{Sample, samples};
 use sluice_tests::daemon::Daemon;
 use sluice_tests::lab::Wire;
+use sluice_tests::lab::switch::{Switch, eventually, run, sluice};
 use sluice_tests::mirror_client::MirrorClient;
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
-
-use crate::switch::{Switch, eventually, run, sluice};
 
 const KEYS: &str = "tc.policy = \"skip_hw\"\nidle_timeout = \"none\"";
 const MIRROR: &str = "[mirror]\ncollector = \"192.0.2.9:4790\"\n";

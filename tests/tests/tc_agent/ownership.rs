@@ -3,9 +3,9 @@
 use std::fs::File;
 
 use rustix::fs::{FlockOperation, flock};
+use sluice_tests::lab::switch::{SERVER, Switch, eventually, key, run, sluice};
 
 use crate::stream::{PORT, Stream};
-use crate::switch::{SERVER, Switch, eventually, key, run, sluice};
 
 const POLICY: &str = "tc.policy = \"skip_hw\"\nidle_timeout = \"none\"";
 const FOREIGN: &str = "tc filter add dev client ingress pref 49000 protocol ip flower dst_ip 9.9.9.9 action drop";

@@ -1,9 +1,9 @@
 //! What the kernel does not take.
 
 use serde_json::Value;
+use sluice_tests::lab::switch::{SERVER, Switch, key, sluice};
 
 use crate::stream::PORT;
-use crate::switch::{SERVER, Switch, key, sluice};
 
 pub(crate) fn what_hardware_does_not_take_is_refused_in_the_words_of_the_kernel() {
     let switch = Switch::new();

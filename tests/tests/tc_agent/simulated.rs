@@ -3,9 +3,9 @@
 use serde_json::Value;
 use sluice_tests::daemon::Daemon;
 use sluice_tests::lab::netdevsim::Nic;
+use sluice_tests::lab::switch::{SERVER, Switch, eventually, sluice};
 
 use crate::stream::PORT;
-use crate::switch::{SERVER, Switch, eventually, sluice};
 
 /// What the driver says itself (`nsim_bpf_setup_tc_block_cb` of drivers/net/netdevsim/bpf.c).
 const WORDS: &str = "netdevsim: only offload of BPF classifiers supported";

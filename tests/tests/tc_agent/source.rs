@@ -9,9 +9,9 @@ use sluice_control::Client;
 use sluice_tests::daemon::{Daemon, binary};
 use sluice_tests::lab::OffloadingVswitchd;
 use sluice_tests::lab::iproute::{batch, batch_in};
+use sluice_tests::lab::switch::{Switch, eventually, run, sluice};
 
 use crate::stream::{self, Stream};
-use crate::switch::{Switch, eventually, run, sluice};
 
 /// How long a rule may outlive its flow here. It is 1.5 s where the machine does nothing else; what reads both is late on a busy one, too.
 const BOUND: Duration = Duration::from_secs(5);

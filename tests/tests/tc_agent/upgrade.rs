@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use sluice_tests::lab::switch::{SERVER, Switch, eventually, run, sluice};
+
 use crate::stream::{PORT, Stream};
-use crate::switch::{SERVER, Switch, eventually, run, sluice};
 
 /// What an agent of this seed had put in by a build that wrote the first format of notes, for [`FLOWS`] and [`MIRROR`], as the kernel
 /// showed it, in the words by which tc puts it in.

@@ -1,8 +1,5 @@
 //! Established connections of a router that masquerades, forwarded by tc in front of it.
 
-mod masquerade;
-mod router;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -11,10 +8,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use sluice_tests::daemon::Daemon;
 use sluice_tests::lab::iproute::batch;
+use sluice_tests::lab::router::{CLIENT, Frames, LENGTH, OWN_AT_SERVER, PORT, Router, SERVER, datagram, ours};
+use sluice_tests::lab::switch::{eventually, run, sluice, within};
 use socket2::SockRef;
-
-use self::router::{CLIENT, Frames, OWN_AT_SERVER, PORT, Router, SERVER, datagram, ours};
-use crate::switch::{eventually, run, sluice, within};
 
 /// The kernel's timeouts: of a connection of TCP that is established, of one that ends, and of a stream of UDP.
 const ESTABLISHED: Duration = Duration::from_secs(6);
@@ -24,8 +20,6 @@ const STREAM: Duration = Duration::from_secs(6);
 const BOUND: Duration = Duration::from_millis(100);
 /// What tc does in software with a translation is enough for packets that are not cut into segments.
 const TRANSLATED: &str = "translated = true\n";
-/// Bytes of a question and of its answer.
-const LENGTH: usize = 100;
 
 /// Both ends of a connection.
 struct Connection {

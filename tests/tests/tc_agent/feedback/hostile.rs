@@ -16,12 +16,12 @@ use sluice_feedback::protocol::{Message, Received, receive, send};
 use sluice_feedback::{Publisher, Refusal, SEALS, Totals, layout};
 use sluice_flow::ufid::Ufid;
 use sluice_tests::lab::OffloadingVswitchd;
+use sluice_tests::lab::switch::{Switch, eventually};
 use sluice_tests::simulation::random::Random;
 
 use super::agent::Agent;
 use super::{flow, rounds, socket, start};
 use crate::stream;
-use crate::switch::{Switch, eventually};
 
 /// A shape that the header of a memory may have.
 const SLOTS: u64 = 1024;

@@ -12,12 +12,12 @@ use sluice_feedback::{Handover, Publisher, Totals};
 use sluice_flow::ufid::Ufid;
 use sluice_tests::daemon::binary;
 use sluice_tests::lab::OffloadingVswitchd;
+use sluice_tests::lab::switch::{Switch, eventually, run};
 
 pub(crate) use agent::play as play_agent;
 pub(crate) use hostile::ovs_vswitchd_survives_an_agent_of_any_kind;
 
 use crate::stream::{self, FRAME};
-use crate::switch::{Switch, eventually, run};
 
 /// After how long without a packet ovs-vswitchd deletes a flow.
 const MAX_IDLE: Duration = Duration::from_secs(4);
