@@ -32,6 +32,16 @@ impl Contender {
             Self::Sluice => "sluice",
         }
     }
+
+    /// The word that asks for it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Flowtable => "flowtable",
+            Self::FlowtableOffloaded => "offloaded",
+            Self::Sluice => "sluice",
+        }
+    }
 }
 
 /// A contender at its work, in the namespace of the thread that has begun it.

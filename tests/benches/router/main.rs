@@ -7,8 +7,8 @@
 //! Writes `target/bench/router.json`.
 //!
 //! `ROUTER_BENCH_SESSIONS` and `ROUTER_BENCH_RATE` in the environment ask for other numbers of sessions that are alive, and of those that begin
-//! in a second; `ROUTER_BENCH_ROUNDS` for another number of rounds of bulk transfers and pages. Words of the command line pick [parts](PARTS), as
-//! in `cargo bench -p sluice-tests --bench router -- churn`.
+//! in a second; `ROUTER_BENCH_ROUNDS` for another number of rounds of bulk transfers and pages. Words of the command line pick [parts](PARTS) and
+//! [contenders](Contender::ALL), as in `cargo bench -p sluice-tests --bench router -- churn sluice`.
 
 #![allow(
     clippy::expect_used,
@@ -98,7 +98,11 @@ fn inside(words: &[String], load: Load) -> Value {
     }
     let is_asked = |name: &str| words.iter().any(|word| word == name);
     let is_all = !PARTS.iter().any(|(name, ..)| is_asked(name));
-    let (contenders, refusal) = contender::that_can_run();
+    let (mut contenders, refusal) = contender::that_can_run();
+    let is_asked_of = |contender: &Contender| is_asked(contender.word());
+    if contenders.iter().any(is_asked_of) {
+        contenders.retain(is_asked_of);
+    }
     if let Some(refusal) = &refusal {
         println!("{} does not run: {refusal}", Contender::FlowtableOffloaded.name());
     }
