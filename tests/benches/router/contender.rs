@@ -72,7 +72,7 @@ impl Forwarding {
 /// Those that this kernel takes on such devices, and what it says of a flowtable for the device if it does not.
 pub(crate) fn that_can_run() -> (Vec<Contender>, Option<String>) {
     let refusal = std::thread::spawn(|| {
-        let _router = Router::new_without_translation();
+        let _router = Router::without_translation();
         let ran = nft(&["-f", "-"], &rules(Contender::FlowtableOffloaded));
         (!ran.status.success())
             .then(|| String::from_utf8_lossy(&ran.stderr).lines().next().unwrap_or_default().to_owned())
@@ -128,7 +128,7 @@ pub(crate) struct Scene {
 impl Scene {
     /// Makes it, with timeouts of connection tracking in seconds.
     pub(crate) fn new(contender: Contender, load: Load, timeouts: &[(&str, u32)]) -> Self {
-        let router = Router::new_without_translation();
+        let router = Router::without_translation();
         set_timeouts(timeouts);
         let forwarding = Forwarding::begin(contender, load, router.folder());
         Self { forwarding, router }

@@ -22,7 +22,7 @@ const FIRST_PORT: u64 = 10_000;
 const CLIENT_BEGINS: u32 = 1000;
 const SERVER_BEGINS: u32 = 5000;
 /// Bytes of a question and of its answer.
-const DATA: usize = 10;
+const DATA: u16 = 10;
 
 /// Flags of TCP.
 const FIN: u8 = 0x01;
@@ -34,6 +34,9 @@ const ACK: u8 = 0x10;
 const ETHERNET: usize = 14;
 const IP: usize = 20;
 const TCP: usize = 20;
+/// What a packet of IPv4 says of its length without data, and the part of that which is not TCP's.
+const IN_PACKET: u16 = 40;
+const NOT_TCP: u32 = 20;
 const HEADERS: usize = ETHERNET + IP + TCP;
 /// More than any frame here.
 const ROOM: usize = 2048;
@@ -95,7 +98,7 @@ impl Generator {
     /// Has the oldest of those ask that have asked once only, until so many are left of them.
     pub(crate) fn ask_again(&mut self, left: u64) {
         for number in self.silent..self.next.saturating_sub(left) {
-            let data = DATA as u32;
+            let data = u32::from(DATA);
             self.say(number, CLIENT_BEGINS + 1 + data, SERVER_BEGINS + 1 + data, PSH | ACK, DATA);
             self.counts.asked += 1;
             self.silent = number + 1;
@@ -107,7 +110,7 @@ impl Generator {
     pub(crate) fn end(&mut self, sessions: u64) {
         let sessions = sessions.min(self.alive());
         for number in self.oldest..self.oldest + sessions {
-            let said = DATA as u32 * if number < self.silent { 2 } else { 1 };
+            let said = u32::from(DATA) * if number < self.silent { 2 } else { 1 };
             self.say(number, CLIENT_BEGINS + 1 + said, SERVER_BEGINS + 1 + said, FIN | ACK, 0);
         }
         self.oldest += sessions;
@@ -116,7 +119,7 @@ impl Generator {
         self.exchange();
     }
 
-    fn say(&self, number: u64, sequence: u32, acknowledged: u32, flags: u8, data: usize) {
+    fn say(&self, number: u64, sequence: u32, acknowledged: u32, flags: u8, data: u16) {
         let segment = Segment { from: client(number), to: (SERVER, SERVER_PORT), sequence, acknowledged, flags, data };
         self.client.send(&segment.frame(CLIENT_MAC, CLIENT_PORT_MAC));
     }
@@ -176,13 +179,13 @@ struct Segment {
     sequence: u32,
     acknowledged: u32,
     flags: u8,
-    data: usize,
+    data: u16,
 }
 
 impl Segment {
     /// The one that answers it.
-    fn answer(&self, flags: u8, data: usize) -> Self {
-        let counted = u32::from(self.flags & (SYN | FIN) != 0) + self.data as u32;
+    fn answer(&self, flags: u8, data: u16) -> Self {
+        let counted = u32::from(self.flags & (SYN | FIN) != 0) + u32::from(self.data);
         let (sequence, acknowledged) = (self.acknowledged, self.sequence + counted);
         Self { from: self.to, to: self.from, sequence, acknowledged, flags, data }
     }
@@ -210,18 +213,18 @@ impl Segment {
             sequence: four(tcp + 4)?,
             acknowledged: four(tcp + 8)?,
             flags: *frame.get(tcp + 13)?,
-            data: usize::from(two(ip + 2)?).checked_sub(IP + TCP)?,
+            data: two(ip + 2)?.checked_sub(IN_PACKET)?,
         };
         is_ours.then_some(segment)
     }
 
     fn frame(&self, from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
-        let mut frame = vec![0; HEADERS + self.data];
+        let mut frame = vec![0; HEADERS + usize::from(self.data)];
         frame[..6].copy_from_slice(&to);
         frame[6..12].copy_from_slice(&from);
         frame[12..14].copy_from_slice(&[0x08, 0x00]);
         let ip = &mut frame[ETHERNET..ETHERNET + IP];
-        let length = u16::try_from(IP + TCP + self.data).expect("little data");
+        let length = IN_PACKET + self.data;
         ip[0] = 0x45;
         ip[2..4].copy_from_slice(&length.to_be_bytes());
         // May not be cut, lives for 64 hops, TCP.
@@ -239,7 +242,7 @@ impl Segment {
         tcp[12..16].copy_from_slice(&[0x50, self.flags, 0xff, 0xff]);
         // Of the header of IP, both addresses, the protocol and the length are summed up as well.
         let addresses = words(&self.from.0) + words(&self.to.0);
-        let sum = checksum(tcp, addresses + 6 + (TCP + self.data) as u32);
+        let sum = checksum(tcp, addresses + 6 + u32::from(length) - NOT_TCP);
         tcp[16..18].copy_from_slice(&sum.to_be_bytes());
         frame
     }

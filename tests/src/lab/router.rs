@@ -37,24 +37,24 @@ pub struct Router(Switch);
 
 impl Router {
     /// Makes it, and enters the router's namespace.
-    pub fn new() -> Self {
+    pub fn with_masquerading() -> Self {
         run("modprobe --all nf_conntrack nf_conntrack_netlink nf_tables nf_nat nft_chain_nat nft_masq");
-        let router = Self::set_up();
+        let router = Self::bare();
         // The server knows no way to the client.
         masquerade(IP);
         router
     }
 
     /// The same of a router that leaves addresses as they are. The server knows the way back.
-    pub fn new_without_translation() -> Self {
+    pub fn without_translation() -> Self {
         run("modprobe --all nf_conntrack nf_conntrack_netlink nf_tables");
-        let router = Self::set_up();
+        let router = Self::bare();
         batch_in("server", &[format!("route add default via {OWN_AT_SERVER}")]);
         router
     }
 
-    fn set_up() -> Self {
-        let switch = Switch::new();
+    fn bare() -> Self {
+        let switch = Switch::set_up();
         batch(&["addr add 10.1.0.1/24 dev client".to_owned(), format!("addr add {OWN_AT_SERVER}/24 dev server")]);
         for (name, network) in [("client", 1), ("server", 2)] {
             let lines = [

@@ -32,7 +32,7 @@ const CONFIG: &str = "backend = \"tc\"\npoll_interval = \"100ms\"";
 
 impl Switch {
     /// Makes it, and enters the agent's namespace.
-    pub fn new() -> Self {
+    pub fn set_up() -> Self {
         batch(&NAMESPACES.map(|name| format!("netns add {name}")));
         enter("nic");
         batch(&["link set lo up".to_owned()]);

@@ -36,7 +36,7 @@ fn flows(switch: &Switch, addresses: Range<usize>) -> String {
 }
 
 pub(crate) fn what_is_lost_unheard_is_found_and_put_back() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let daemon = switch.start(POLICY);
     sluice(&daemon, &["add-flows", &flows(&switch, 0..MANY)]);
     let filters = switch.filters("client");
@@ -61,7 +61,7 @@ fn is_overrun() -> bool {
 }
 
 pub(crate) fn flows_stay_while_rules_around_them_come_and_go() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let daemon = switch.start(POLICY);
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
     let stream = Stream::start();

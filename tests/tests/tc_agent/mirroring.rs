@@ -88,7 +88,7 @@ fn arrived(wire: &Wire, samples: &[Sample]) -> Vec<&'static str> {
 }
 
 pub(crate) fn control_traffic_comes_to_the_tap_of_its_port_and_nothing_else_does() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     // A router says more by itself than a host.
     std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
     let [one, two] = wires();
@@ -161,7 +161,7 @@ pub(crate) fn control_traffic_comes_to_the_tap_of_its_port_and_nothing_else_does
 }
 
 pub(crate) fn a_mirror_goes_on_after_a_kill_and_ends_with_the_next_agent_that_wants_none() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let [one, _two] = wires();
     let mut first = switch.start_on(&["w1", "w2"], KEYS, MIRROR);
     let tap = tap_of(&first, "w1");

@@ -9,7 +9,7 @@ use sluice_tests::lab::switch::{Switch, eventually, run};
 
 pub(crate) fn flows_in_tc_and_in_the_kernel_are_both_read_and_neither_twice() {
     run("modprobe openvswitch");
-    let _switch = Switch::new();
+    let _switch = Switch::set_up();
     let vswitchd = OffloadingVswitchd::start_in(Some("nic"), &["client", "server"]);
     let (client, server) = (vswitchd.port("client"), vswitchd.port("server"));
     for (key, actions) in [

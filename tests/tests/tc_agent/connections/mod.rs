@@ -86,7 +86,7 @@ fn entries(protocol: &str) -> String {
 }
 
 pub(crate) fn an_established_connection_is_forwarded_before_the_router_and_ends_with_it() {
-    let router = Router::new();
+    let router = Router::with_masquerading();
     router.set("nf_conntrack_tcp_timeout_established", ESTABLISHED);
     for state in ["fin_wait", "close_wait", "last_ack", "time_wait", "close"] {
         router.set(&format!("nf_conntrack_tcp_timeout_{state}"), ENDING);
@@ -159,7 +159,7 @@ pub(crate) fn an_established_connection_is_forwarded_before_the_router_and_ends_
 }
 
 pub(crate) fn a_next_hop_with_another_address_is_followed_and_streams_stay_alive() {
-    let router = Router::new();
+    let router = Router::with_masquerading();
     router.set("nf_conntrack_udp_timeout_stream", STREAM);
     let server = within("server", || UdpSocket::bind((SERVER, PORT)).unwrap());
     let client = within("client", || {
@@ -243,7 +243,7 @@ pub(crate) fn a_next_hop_with_another_address_is_followed_and_streams_stay_alive
 pub(crate) fn what_the_kernel_tells_nobody_is_found_by_a_comparison() {
     /// More than there is room for.
     const MANY: usize = 200;
-    let router = Router::new();
+    let router = Router::with_masquerading();
     let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
     // Of a connection that is older than whoever listens the kernel tells nothing (`nf_conntrack_events` of 2).
     let mut older = Connection::new(&listener);
@@ -281,7 +281,7 @@ pub(crate) fn what_the_kernel_tells_nobody_is_found_by_a_comparison() {
 }
 
 pub(crate) fn connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right() {
-    let router = Router::new();
+    let router = Router::with_masquerading();
     let server = router.add_ipv6();
     let listener = within("server", || TcpListener::bind((server, PORT)).unwrap());
     let mut connection = Connection::new(&listener);

@@ -27,7 +27,7 @@ use crate::stream;
 const SLOTS: u64 = 1024;
 
 pub(crate) fn ovs_vswitchd_survives_an_agent_of_any_kind() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let path = socket(&switch);
     let vswitchd = start(&switch, "max-idle=3600000 max-revalidator=100");
     stream::send(10);

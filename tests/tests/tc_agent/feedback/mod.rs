@@ -116,7 +116,7 @@ impl Shortcut {
 }
 
 pub(crate) fn ovs_vswitchd_counts_and_keeps_what_is_forwarded_past_it() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     // A round that a busy machine holds up would have flows of few packets deleted, though they are not idle.
     let vswitchd = start(&switch, &format!("max-idle={} min-revalidate-pps=0", MAX_IDLE.as_millis()));
     let mut sent = stream::send_from(SOURCE, 10);
