@@ -26,6 +26,7 @@
 //!
 //! **When a connection ends,** the FIN or RST passes through the kernel, whose event takes the flows out before anything else is done.
 
+mod filter;
 mod judge;
 mod kernel;
 mod plan;

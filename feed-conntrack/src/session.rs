@@ -30,8 +30,23 @@ const BETWEEN_COMPARISONS: Duration = Duration::from_secs(1);
 const COMPARE_SILENT: Duration = Duration::from_secs(5);
 /// How often all connections are compared in any case.
 const COMPARE: Duration = Duration::from_secs(60);
-/// How often flows that were not taken on are tried again.
+/// After a comparison, none for so many times as long as it took: it must not be all that is done.
+const COMPARISON_REST: u32 = 4;
+/// The same where it is only made because the kernel does not tell of some connections.
+const SILENT_REST: u32 = 20;
+/// After a look at what was counted, none for so many times as long as it took.
+const LOOK_REST: u32 = 9;
+/// But then there is one, since a connection must not outlast its timeout.
+const LOOK: Duration = Duration::from_secs(10);
+/// How often flows that were not taken on are tried again, and of how many connections at a time.
 const RETRY: Duration = Duration::from_secs(10);
+const RETRIED: usize = 1024;
+/// Connections whose flows are made before it is heard again what ends.
+const TURN: usize = 1024;
+/// Of so many at a time the kernel is told that it is to be liberal about them.
+const BATCH: usize = 128;
+/// Events that wait for the end of a comparison, at most.
+const MOST_EVENTS: usize = 1 << 18;
 /// An event within so long of a timeout that was set here may be older than that.
 const RACE: Duration = Duration::from_secs(2);
 
@@ -66,11 +81,21 @@ pub(crate) struct Session<'a> {
     forwards_ipv6: bool,
     /// Connections whose flows may have to change.
     unsettled: HashSet<Direction>,
+    /// Those of them whose turn it is.
+    pending: Vec<Direction>,
     /// All must be compared, as soon as that may be.
     must_compare: bool,
-    compared: Instant,
+    /// When that was last done, and how long it took.
+    compared: (Instant, Duration),
     retried: Instant,
-    looked: Instant,
+    /// When it was last looked what was counted, and how long that took.
+    looked: (Instant, Duration),
+}
+
+/// What the flows of a connection are to be.
+struct Placement {
+    entry: Entry,
+    sides: [Result<Side, Reason>; 2],
 }
 
 impl<'a> Session<'a> {
@@ -84,7 +109,7 @@ impl<'a> Session<'a> {
         // Before anything is asked, so that nothing is missed that comes after the answer.
         let events = Events::open(&requests, options.queue_bytes)?;
         let (ways, table, now) = (Ways::open()?, Table::default(), Instant::now());
-        let (ports, unsettled) = Default::default();
+        let (ports, unsettled, pending) = Default::default();
         let mut session = Self {
             options,
             report,
@@ -97,10 +122,11 @@ impl<'a> Session<'a> {
             settings: Timeouts::read(),
             forwards_ipv6: kernel::forwards_ipv6(),
             unsettled,
+            pending,
             must_compare: false,
-            compared: now,
+            compared: (now, Duration::ZERO),
             retried: now,
-            looked: now,
+            looked: (now, Duration::ZERO),
         };
         session.compare()?;
         session.settle()?;
@@ -112,32 +138,56 @@ impl<'a> Session<'a> {
 
     /// Follows the kernel until it is to stop.
     pub(crate) fn run(&mut self, stops: &dyn Fn() -> bool) -> Result<(), Trouble> {
+        let mut is_settled = self.settle()?;
         while !stops() {
-            let until_look = self.options.interval.saturating_sub(self.looked.elapsed());
-            wait(&[self.events.as_fd(), self.ways.as_fd()], until_look.min(NAP))?;
+            let (looked, took) = self.looked;
+            let between = self.options.interval.max((took * LOOK_REST).min(LOOK));
+            let until_look = between.saturating_sub(looked.elapsed());
+            let longest = if is_settled { until_look.min(NAP) } else { Duration::ZERO };
+            wait(&[self.events.as_fd(), self.ways.as_fd()], longest)?;
             self.hear()?;
-            self.settle()?;
-            if self.looked.elapsed() >= self.options.interval {
+            is_settled = self.settle()?;
+            if looked.elapsed() >= between {
                 self.look()?;
-                self.settle()?;
+                is_settled = self.settle()?;
             }
-            let since = self.compared.elapsed();
-            let is_silent = || self.table.connections.values().any(|known| !known.is_told && known.has_flows());
-            if self.must_compare && since >= BETWEEN_COMPARISONS
-                || since >= COMPARE
-                || since >= COMPARE_SILENT && is_silent()
-            {
+            if self.is_comparison_due() {
                 self.compare()?;
-                self.settle()?;
+                is_settled = self.settle()?;
             }
         }
         Ok(())
+    }
+
+    fn is_comparison_due(&self) -> bool {
+        let (compared, took) = self.compared;
+        let since = compared.elapsed();
+        let is_due = |at_least: Duration, rest| since >= at_least.max(took * rest);
+        self.must_compare && is_due(BETWEEN_COMPARISONS, COMPARISON_REST)
+            || self.table.has_silent() && is_due(COMPARE_SILENT, SILENT_REST)
+            || is_due(COMPARE, SILENT_REST)
     }
 
     /// Takes what has happened to connections. What is lost is made up for by a comparison.
     fn hear(&mut self) -> Result<(), Trouble> {
         let mut told = Vec::new();
         let heard = self.events.receive(&mut |event| told.push(event))?;
+        self.take_all(told)?;
+        if heard == Heard::NotAll {
+            self.lose();
+        }
+        Ok(())
+    }
+
+    /// Something was not heard: a flow may be there whose connection is gone.
+    fn lose(&mut self) {
+        self.report.losses += 1;
+        if !std::mem::replace(&mut self.must_compare, true) {
+            tracing::warn!("the kernel told more than there was room for, all connections are compared");
+        }
+    }
+
+    fn take_all(&mut self, told: Vec<Event>) -> Result<(), Trouble> {
         for event in told {
             self.report.messages += 1;
             match event {
@@ -148,12 +198,6 @@ impl<'a> Session<'a> {
                     self.must_compare = true;
                 }
             }
-        }
-        if heard == Heard::NotAll {
-            self.report.losses += 1;
-            tracing::warn!("the kernel told more than there was room for, all connections are compared");
-            // At once: a flow may be there whose connection is gone.
-            self.compare()?;
         }
         Ok(())
     }
@@ -192,24 +236,45 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Makes the flows of all connections of which something has changed what they should be.
-    fn settle(&mut self) -> Result<(), Trouble> {
-        loop {
+    /// Makes the flows of connections of which something has changed what they should be, but not of all at a time. Returns whether there are
+    /// no more of them.
+    fn settle(&mut self) -> Result<bool, Trouble> {
+        let mut left = TURN;
+        while left > 0 {
             self.unsettled.extend(self.ways.poll()?);
-            if self.unsettled.is_empty() {
-                return Ok(());
+            if self.pending.is_empty() {
+                self.pending.extend(self.unsettled.drain());
             }
-            for original in std::mem::take(&mut self.unsettled) {
-                self.place(&original)?;
+            if self.pending.is_empty() {
+                return Ok(true);
             }
+            let some = self.pending.split_off(self.pending.len().saturating_sub(BATCH.min(left)));
+            left -= some.len();
+            self.place_all(&some)?;
         }
+        Ok(false)
     }
 
-    /// Makes the flows of a connection what they should be. While it is not known whether there is a next hop, they stay as they are.
-    fn place(&mut self, original: &Direction) -> Result<(), Trouble> {
-        let Some(connection) = self.table.connections.get(original) else { return Ok(()) };
-        let entry = connection.entry.clone();
-        let has_flows = connection.has_flows();
+    /// Makes the flows of connections what they should be. While it is not known of one whether there is a next hop, its flows stay as they are.
+    fn place_all(&mut self, originals: &[Direction]) -> Result<(), Trouble> {
+        let placements: Vec<_> = originals.iter().filter_map(|original| self.placement(original)).collect();
+        self.be_liberal(&placements)?;
+        for Placement { entry, mut sides } in placements {
+            let Some(connection) = self.table.connections.get(&entry.original) else { continue };
+            let is_wanted = sides.iter().any(Result::is_ok);
+            if is_wanted && !connection.has_flows() && self.table.placed() >= self.options.connections {
+                sides = [Err(Reason::Limit); 2];
+            }
+            for (at, side) in sides.into_iter().enumerate() {
+                self.place_side(&entry, at, side);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the flows of a connection are to be, if that is known.
+    fn placement(&mut self, original: &Direction) -> Option<Placement> {
+        let entry = self.table.connections.get(original)?.entry.clone();
         let (targets, sides) = match judge(&entry) {
             Ok(()) if entry.original.source.is_ipv6() && !self.forwards_ipv6 => {
                 (Vec::new(), Some([Err(Reason::NotForwarded); 2]))
@@ -222,31 +287,29 @@ impl<'a> Session<'a> {
             let unneeded = before.iter().filter(|target| !connection.targets.contains(target));
             unneeded.for_each(|target| self.ways.release(target, original));
         }
-        let Some(mut sides) = sides else { return Ok(()) };
+        let mut sides = sides?;
         if !self.options.translated && entry.is_translated() {
             sides = sides.map(|side| side.and(Err(Reason::Translated)));
         }
-        let is_wanted = sides.iter().any(Result::is_ok);
-        if is_wanted && !has_flows && self.table.placed() >= self.options.connections {
-            sides = [Err(Reason::Limit); 2];
-        } else if is_wanted && !self.be_liberal(original)? {
-            self.end(original);
-            return Ok(());
-        }
-        for (at, side) in sides.into_iter().enumerate() {
-            self.place_side(&entry, at, side);
-        }
-        Ok(())
+        Some(Placement { entry, sides })
     }
 
-    /// Has the kernel be liberal about a connection, before any of its packets passes by. Returns whether it is there.
-    fn be_liberal(&mut self, original: &Direction) -> Result<bool, Trouble> {
-        let Some(connection) = self.table.connections.get_mut(original) else { return Ok(false) };
-        if original.protocol != TCP || connection.is_liberal {
-            return Ok(true);
+    /// Has the kernel be liberal about connections, before any of their packets passes by. Those that are gone end.
+    fn be_liberal(&mut self, placements: &[Placement]) -> Result<(), Trouble> {
+        let (mut strict, has_room) = (Vec::new(), self.table.placed() < self.options.connections);
+        for Placement { entry, sides } in placements {
+            let is_wanted = entry.original.protocol == TCP && sides.iter().any(Result::is_ok);
+            if let Some(connection) = self.table.connections.get_mut(&entry.original).filter(|_| is_wanted) {
+                let is_wanted = has_room || connection.has_flows();
+                if is_wanted && !std::mem::replace(&mut connection.is_liberal, true) {
+                    strict.push((entry.original, None));
+                }
+            }
         }
-        connection.is_liberal = true;
-        Ok(self.requests.change(&[(*original, None)])?.is_empty())
+        for gone in self.requests.change(&strict)? {
+            self.end(&gone);
+        }
+        Ok(())
     }
 
     /// Makes the flows of one direction what they should be.
@@ -351,29 +414,42 @@ impl<'a> Session<'a> {
 
     /// Has the agent have flows of all connections that there are, and of no others.
     fn compare(&mut self) -> Result<(), Trouble> {
+        let begun = Instant::now();
         // What was told before is older than what is read now, and may contradict it.
         self.events.discard()?;
         self.must_compare = false;
         self.table.begin_comparison();
-        let now = Instant::now();
         self.settings = Timeouts::read();
         let (table, unsettled, settings) = (&mut self.table, &mut self.unsettled, self.settings);
-        self.requests.all(&mut |entry| {
-            let original = entry.original;
-            if Connection::is_assured(&entry) && table.put(entry, By::Dump, settings.of(original.protocol), now) {
-                unsettled.insert(original);
-            }
-        })?;
+        // The kernel goes on telling, and has little room.
+        let (events, mut told, mut is_lost) = (&mut self.events, Vec::new(), false);
+        self.requests.all(
+            &mut |entry| {
+                let original = entry.original;
+                if Connection::is_assured(&entry) && table.put(entry, By::Dump, settings.of(original.protocol), begun) {
+                    unsettled.insert(original);
+                }
+            },
+            &mut || {
+                if told.len() < MOST_EVENTS {
+                    is_lost |= events.receive(&mut |event| told.push(event))? == Heard::NotAll;
+                }
+                Ok(())
+            },
+        )?;
         self.table.gone().iter().for_each(|original| self.end(original));
+        self.take_all(told)?;
+        if is_lost {
+            self.lose();
+        }
         self.report.comparisons += 1;
-        self.compared = Instant::now();
+        self.compared = (Instant::now(), begun.elapsed());
         Ok(())
     }
 
     /// Looks at what was counted: keeps alive what packets went by, and tells of it.
     fn look(&mut self) -> Result<(), Trouble> {
         let now = Instant::now();
-        self.looked = now;
         self.table.begin_look();
         let (table, mut strays) = (&mut self.table, Vec::new());
         self.intake.visit(&mut |standing| {
@@ -393,15 +469,23 @@ impl<'a> Session<'a> {
         if self.retried.elapsed() >= RETRY {
             self.retried = now;
             self.settings = Timeouts::read();
-            let is_retried = |reason| matches!(reason, Some(Reason::Limit | Reason::NotTaken));
-            let retried =
-                self.table.connections.values().filter(|known| known.sides.iter().any(|side| is_retried(side.reason)));
-            self.unsettled.extend(retried.map(|known| known.entry.original));
+            self.retry();
         }
         self.ways.prune();
         report::fill(self.report, &self.table);
         self.intake.report(self.report.clone());
+        self.looked = (now, now.elapsed());
         Ok(())
+    }
+
+    /// Has flows tried again that were not taken on, as far as there is room.
+    fn retry(&mut self) {
+        let room = self.options.connections.saturating_sub(self.table.placed());
+        let is = |known: &Connection, reason| known.sides.iter().any(|side| side.reason == Some(reason));
+        let known = || self.table.connections.values();
+        let refused = known().filter(|known| is(known, Reason::NotTaken)).take(RETRIED);
+        let left = known().filter(|known| is(known, Reason::Limit)).take(room);
+        self.unsettled.extend(refused.chain(left).map(|known| known.entry.original));
     }
 
     /// Sets the timeout of connections anew whose packets only the device sees.

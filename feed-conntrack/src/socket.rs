@@ -13,7 +13,9 @@ use rustix::net::{RecvFlags, recv};
 use sluice_flow::connection::Direction;
 use sluice_netdev::netlink::attribute::{Malformed, TooLong, Writer};
 use sluice_netdev::netlink::message::{Answer, Header, Message, Messages, flag, write};
+use socket2::SockRef;
 
+use crate::filter;
 use crate::wire::{DELETE, Entry, GET, NEW, put_all, put_change, put_name};
 
 /// Groups of events: NEW, UPDATE and DESTROY (`NFNLGRP_CONNTRACK_*`).
@@ -86,22 +88,23 @@ pub(crate) enum Heard {
 pub(crate) struct Events {
     netlink: Netlink,
     received: Box<[u8]>,
-    /// The socket whose changes are of no interest.
-    own: u32,
 }
 
 impl Events {
-    /// Opens the socket, with so many bytes for what waits to be received. Changes that `requests` asks for are not told of.
+    /// Opens the socket, with so many bytes for what waits to be received. Connections that are not assured are not told of, nor are changes
+    /// that `requests` asks for.
     pub(crate) fn open(requests: &Requests, queue_bytes: usize) -> Result<Self, SocketError> {
         let netlink = open()?.0;
         // Beyond what the system allows everybody, if this process may do that.
         if set_socket_recv_buffer_size_force(&netlink, queue_bytes).is_err() {
             netlink.set_rx_buf_sz(queue_bytes).map_err(failed("set the receive buffer"))?;
         }
+        let filter = filter::program(requests.port);
+        SockRef::from(&netlink).attach_filter(&filter).map_err(failed("attach a filter"))?;
         for group in GROUPS {
             netlink.add_membership(group).map_err(failed("join a multicast group"))?;
         }
-        Ok(Self { netlink, received: vec![0; ROOM].into(), own: requests.port })
+        Ok(Self { netlink, received: vec![0; ROOM].into() })
     }
 
     /// Passes on what has come. Does not wait.
@@ -122,11 +125,7 @@ impl Events {
                         break;
                     }
                 };
-                // A deletion is told whoever asked for it.
-                let is_own = message.header.port == self.own && message.header.kind == NEW;
-                if !is_own {
-                    event(&message).into_iter().for_each(&mut *see);
-                }
+                event(&message).into_iter().for_each(&mut *see);
             }
         }
         Ok(Heard::More)
@@ -166,8 +165,12 @@ impl Requests {
         Ok(Self { netlink, received: vec![0; ROOM].into(), sequence: 0, port })
     }
 
-    /// Passes on all connections of TCP and UDP that are in no zone.
-    pub(crate) fn all(&mut self, see: &mut dyn FnMut(Entry)) -> Result<(), SocketError> {
+    /// Passes on all connections of TCP and UDP that are in no zone. Calls `meanwhile` again and again, for it takes its time.
+    pub(crate) fn all(
+        &mut self,
+        see: &mut dyn FnMut(Entry),
+        meanwhile: &mut dyn FnMut() -> Result<(), SocketError>,
+    ) -> Result<(), SocketError> {
         let step = "list connections";
         let mut datagram = Vec::new();
         self.put(&mut datagram, GET, flag::DUMP, put_all)?;
@@ -186,6 +189,7 @@ impl Requests {
                 }
                 Ok(())
             })?;
+            meanwhile()?;
         }
         Ok(())
     }

@@ -2,10 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluice_flow::connection::Direction;
 use sluice_netdev::{LinkError, NextHop, NextHops, NoNextHop, Target};
+
+/// How long a target may be followed that no connection needs, so that it is known when the next connection of the same host begins.
+const KEPT: Duration = Duration::from_secs(30);
 
 /// The next hops that connections need, and which connections need them. A connection is named by its original direction.
 pub(crate) struct Ways {
@@ -13,6 +16,7 @@ pub(crate) struct Ways {
     known: HashMap<Target, Way>,
     /// Targets that may have lost their last user.
     is_stale: bool,
+    pruned: Instant,
 }
 
 #[derive(Default)]
@@ -24,7 +28,7 @@ struct Way {
 impl Ways {
     /// Starts to follow the kernel, in the network namespace of this thread.
     pub(crate) fn open() -> Result<Self, LinkError> {
-        Ok(Self { next_hops: NextHops::open()?, known: HashMap::new(), is_stale: false })
+        Ok(Self { next_hops: NextHops::open()?, known: HashMap::new(), is_stale: false, pruned: Instant::now() })
     }
 
     /// The next hop of a target, which a connection wants to hear of from now on; `None` until it is known whether there is one.
@@ -58,9 +62,10 @@ impl Ways {
         Ok(users)
     }
 
-    /// Follows no more what no connection needs. Takes time for each target, so that it is not done for each connection.
+    /// Follows no more what no connection needs, now and then.
     pub(crate) fn prune(&mut self) {
-        if std::mem::take(&mut self.is_stale) {
+        if self.is_stale && self.pruned.elapsed() >= KEPT {
+            (self.is_stale, self.pruned) = (false, Instant::now());
             self.known.retain(|_, way| !way.users.is_empty());
             let known = &self.known;
             self.next_hops.retain(|target| known.contains_key(target));

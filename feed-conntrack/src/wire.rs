@@ -29,7 +29,8 @@ const HEADER: usize = 4;
 const PLACE: &str = "connection";
 const TUPLE_ORIGINAL: u16 = 1;
 const TUPLE_REPLY: u16 = 2;
-const STATUS: u16 = 3;
+/// `CTA_STATUS`: bits of [`status`].
+pub(crate) const STATUS: u16 = 3;
 const PROTOCOL_STATE: u16 = 4;
 const HELPER: u16 = 5;
 const TIMEOUT: u16 = 7;

@@ -20,7 +20,7 @@ use crate::control::{Control, ROOM, receive, wait};
 use crate::device::Ifindex;
 use crate::error::LinkError;
 use crate::netlink::message::Messages;
-use crate::route::{self, MacAddress, Neighbour, NeighbourKey, Route};
+use crate::route::{self, Egress, MacAddress, Neighbour, NeighbourKey, Route};
 
 /// Multicast groups (`enum rtnetlink_groups`): neighbours, and all that a way may depend on besides.
 const NEIGHBOURS: u32 = 3;
@@ -123,6 +123,8 @@ pub struct NextHops {
     /// Those that were not looked at yet.
     fresh: Vec<Target>,
     neighbours: BTreeMap<NeighbourKey, Neighbour>,
+    /// Devices by which packets leave, until something is notified that ways depend on: most targets have one of a few.
+    devices: BTreeMap<Ifindex, Option<Egress>>,
     assured: Instant,
     /// Becomes readable when somebody wakes it.
     woken: UnixStream,
@@ -185,6 +187,7 @@ impl NextHops {
             targets: BTreeMap::new(),
             fresh: Vec::new(),
             neighbours: BTreeMap::new(),
+            devices: BTreeMap::new(),
             assured: Instant::now(),
             woken,
             wake: Arc::new(wake),
@@ -238,6 +241,7 @@ impl NextHops {
     fn look(&mut self) -> Result<Vec<Found>, LinkError> {
         let heard = self.listen()?;
         if heard == Heard::Ways {
+            self.devices.clear();
             self.targets.values_mut().for_each(|followed| followed.route = None);
         }
         let is_due = self.assured.elapsed() >= ASSURANCE;
@@ -343,7 +347,15 @@ impl NextHops {
             Err(error) => return Err(error),
         };
         let none = |egress| NoNextHop::NoEgress { destination, egress };
-        Ok(match route::egress(&mut self.control, route.egress)? {
+        let device = match self.devices.get(&route.egress) {
+            Some(known) => known.clone(),
+            None => {
+                let device = route::egress(&mut self.control, route.egress)?;
+                self.devices.insert(route.egress, device.clone());
+                device
+            }
+        };
+        Ok(match device {
             Some(egress) if egress.is_up => {
                 let mtu = route.mtu.unwrap_or(egress.mtu);
                 let way = |mac| Way { route, name: egress.name.clone(), mac, mtu };

@@ -4,6 +4,7 @@
 mod tests;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use sluice_flow::Ufid;
@@ -19,6 +20,12 @@ use crate::wire::{Entry, TCP, status};
 /// software.
 const REOPEN: Duration = Duration::from_secs(30);
 
+/// By how much the kernel's word of when it saw a packet may be off: it tells whole seconds, and what was counted is looked at now and then.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// Senders whose TTL is remembered, at most.
+const MOST_SENDERS: usize = 1 << 16;
+
 /// At most so long after packets were counted, the timeout of a connection is set anew. Of TCP, the kernel has shorter ones for data that
 /// was not acknowledged, 300 s by default, and sees data in software whose acknowledgement passes by in the device.
 const PACE: Duration = Duration::from_secs(30);
@@ -28,13 +35,20 @@ const PACE: Duration = Duration::from_secs(30);
 pub(crate) struct Table {
     pub(crate) connections: HashMap<Direction, Connection>,
     owners: HashMap<Ufid, Owner>,
+    usual: Usual,
     /// How many connections have flows.
     placed: usize,
+    /// Those of them of whose changes the kernel tells nothing.
+    silent: usize,
     /// The number of the last comparison.
     round: u32,
     /// The number of the last look at what was counted.
     look: u32,
 }
+
+/// Which variants have counted packets of who sends them. The packets of a sender have one TTL as a rule, so that its next connection need not
+/// begin with a flow for each.
+type Usual = HashMap<IpAddr, [bool; VARIANTS]>;
 
 /// Whose a flow is.
 struct Owner {
@@ -61,6 +75,8 @@ pub(crate) struct Connection {
     pub(crate) refreshed: Option<Instant>,
     /// Packets were counted since.
     pub(crate) has_moved: bool,
+    /// When the kernel saw a packet last, as far as a dump has told.
+    seen: Option<Instant>,
     /// The targets whose next hops it needs.
     pub(crate) targets: Vec<Target>,
     /// Both directions, the original one first.
@@ -112,6 +128,7 @@ impl Table {
         let life = setting.filter(|_| !is_whole).map_or(told, |setting| setting.max(told));
         let round = self.round;
         let Some(known) = self.connections.get_mut(&entry.original) else {
+            let sides = [&entry.original, &entry.reply].map(|sent| Placed::new(now, self.usual.get(&sent.source)));
             let connection = Connection {
                 is_told: by == By::Event,
                 is_liberal: false,
@@ -119,8 +136,9 @@ impl Table {
                 due: now,
                 refreshed: None,
                 has_moved: false,
+                seen: None,
                 targets: Vec::new(),
-                sides: [Placed::new(now), Placed::new(now)],
+                sides,
                 round,
                 entry,
             };
@@ -128,7 +146,9 @@ impl Table {
             return true;
         };
         known.round = round;
+        let was_silent = known.is_silent();
         known.is_told |= by == By::Event;
+        self.silent -= usize::from(was_silent && !known.is_silent());
         let is_established = entry.is_established.or(known.entry.is_established);
         let entry = Entry { is_established, ..entry };
         let is_other = |one: &Entry, other: &Entry| {
@@ -142,6 +162,9 @@ impl Table {
             known.life = if has_changed { life } else { known.life.max(life) };
             known.due = now;
         }
+        if by == By::Dump && entry.timeout.is_some() {
+            known.seen = known.life.checked_sub(told).and_then(|since| now.checked_sub(since));
+        }
         known.entry = entry;
         has_changed
     }
@@ -151,13 +174,14 @@ impl Table {
         let connection = self.connections.remove(original)?;
         connection.ufids().for_each(|ufid| _ = self.owners.remove(&ufid));
         self.placed -= usize::from(connection.has_flows());
+        self.silent -= usize::from(connection.is_silent());
         Some(connection)
     }
 
     /// Notes which flow a direction has for some values of the TTL. Returns the one that it had before, if that was another one.
     pub(crate) fn own(&mut self, original: Direction, side: usize, variant: usize, ufid: Option<Ufid>) -> Option<Ufid> {
         let connection = self.connections.get_mut(&original)?;
-        let had_flows = connection.has_flows();
+        let (had_flows, was_silent) = (connection.has_flows(), connection.is_silent());
         let of = &mut connection.sides[side].variants[variant];
         let before = std::mem::replace(&mut of.ufid, ufid);
         if before != ufid {
@@ -165,6 +189,7 @@ impl Table {
             before.iter().for_each(|before| _ = self.owners.remove(before));
         }
         self.placed = self.placed + usize::from(connection.has_flows()) - usize::from(had_flows);
+        self.silent = self.silent + usize::from(connection.is_silent()) - usize::from(was_silent);
         if let Some(ufid) = ufid {
             self.owners.insert(ufid, Owner { original, side, variant, look: self.look });
         }
@@ -174,6 +199,11 @@ impl Table {
     /// How many connections have flows.
     pub(crate) const fn placed(&self) -> usize {
         self.placed
+    }
+
+    /// Whether some connection has flows of whose changes the kernel tells nothing.
+    pub(crate) const fn has_silent(&self) -> bool {
+        self.silent > 0
     }
 
     /// Begins a comparison: all that is there is put again.
@@ -216,9 +246,7 @@ impl Table {
         let missing = self.owners.values().filter(|owner| owner.look != self.look);
         let mut others: Vec<_> = missing.map(|owner| owner.original).collect();
         for connection in self.connections.values_mut() {
-            let has_changed =
-                connection.sides.iter_mut().fold(false, |has_changed, side| side.narrow(now) | has_changed);
-            if has_changed {
+            if connection.narrow(now, &mut self.usual) {
                 others.push(connection.entry.original);
             }
         }
@@ -239,6 +267,31 @@ impl Connection {
         self.life
     }
 
+    /// Closes what counts nothing beside others that count. Opens all of a direction again that has stopped to count while packets go on: those
+    /// that answer it, or the kernel's. Nothing is opened for a connection that only rests. Returns whether that changes anything.
+    fn narrow(&mut self, now: Instant, usual: &mut Usual) -> bool {
+        let has_stopped = |side: &Placed| now.saturating_duration_since(side.counted) >= REOPEN;
+        let last = self.sides.iter().map(|side| side.counted).chain(self.refreshed).max().unwrap_or(now);
+        let is_seen = self.seen.is_some_and(|seen| seen > last + SLACK);
+        let goes_on = is_seen || !self.sides.iter().all(has_stopped);
+        let senders = [self.entry.original.source, self.entry.reply.source];
+        let mut has_changed = false;
+        for (side, sender) in self.sides.iter_mut().zip(senders) {
+            if !side.is_narrow() {
+                has_changed |= side.close(sender, usual);
+            } else if goes_on && has_stopped(side) {
+                side.open(now);
+                has_changed = true;
+            }
+        }
+        has_changed
+    }
+
+    /// Whether it has flows, and the kernel tells nothing of its changes.
+    fn is_silent(&self) -> bool {
+        !self.is_told && self.has_flows()
+    }
+
     /// Whether it has a flow.
     pub(crate) fn has_flows(&self) -> bool {
         self.ufids().next().is_some()
@@ -251,8 +304,11 @@ impl Connection {
 }
 
 impl Placed {
-    fn new(now: Instant) -> Self {
-        Self { reason: None, variants: Default::default(), counted: now }
+    /// One that begins with the flows that count what its sender sends as a rule, or with all.
+    fn new(now: Instant, usual: Option<&[bool; VARIANTS]>) -> Self {
+        let wanted = usual.copied().unwrap_or([true; VARIANTS]);
+        let variants = wanted.map(|is_wanted| Variant { is_closed: !is_wanted, ..Variant::default() });
+        Self { reason: None, variants, counted: now }
     }
 
     /// Whether it has a flow.
@@ -260,21 +316,31 @@ impl Placed {
         self.variants.iter().any(|variant| variant.ufid.is_some())
     }
 
-    /// Closes what counts nothing beside others that count, and opens all where nothing counts. Returns whether that changes anything.
-    fn narrow(&mut self, now: Instant) -> bool {
-        let is_narrow = self.variants.iter().any(|variant| variant.is_closed);
-        let has_counted = |variant: &Variant| variant.packets > variant.base;
-        if !is_narrow && self.variants.iter().any(has_counted) {
-            for variant in &mut self.variants {
-                variant.is_closed = !has_counted(variant);
-            }
-            return self.variants.iter().any(|variant| variant.is_closed);
+    fn is_narrow(&self) -> bool {
+        self.variants.iter().any(|variant| variant.is_closed)
+    }
+
+    /// Closes what counts nothing beside others that count. Returns whether there is any.
+    fn close(&mut self, sender: IpAddr, usual: &mut Usual) -> bool {
+        let counting = self.variants.map(|variant| variant.packets > variant.base);
+        if counting == [false; VARIANTS] {
+            return false;
         }
-        if is_narrow && now.saturating_duration_since(self.counted) >= REOPEN {
-            self.counted = now;
-            self.variants.iter_mut().for_each(|variant| (variant.is_closed, variant.base) = (false, variant.packets));
-            return true;
+        if usual.len() >= MOST_SENDERS && !usual.contains_key(&sender) {
+            // What is forgotten is learned anew, at the price of some flows for a moment.
+            usual.clear();
         }
-        false
+        let usual = usual.entry(sender).or_default();
+        for ((variant, usual), counts) in self.variants.iter_mut().zip(usual).zip(counting) {
+            variant.is_closed = !counts;
+            *usual |= counts;
+        }
+        self.is_narrow()
+    }
+
+    /// Wants all flows again, of which each counts from here on.
+    fn open(&mut self, now: Instant) {
+        self.counted = now;
+        self.variants.iter_mut().for_each(|variant| (variant.is_closed, variant.base) = (false, variant.packets));
     }
 }

@@ -116,29 +116,83 @@ fn an_event_that_does_not_tell_the_state_leaves_it_as_it_was() {
     assert_eq!(table.connections[&entry(1, 0).original].entry.is_established, Some(true));
 }
 
+/// Which variants of the original direction are not wanted.
+fn closed(table: &Table, original: &Direction) -> [bool; 3] {
+    table.connections[original].sides[0].variants.map(|variant| variant.is_closed)
+}
+
 #[test]
-fn of_flows_for_different_ttls_those_stay_that_count_until_none_does() {
+fn of_flows_for_different_ttls_those_stay_that_count_until_none_does_and_packets_go_on() {
     let now = Instant::now();
     let (mut table, original) = table(now);
-    let is_closed = |table: &Table| table.connections[&original].sides[0].variants.map(|variant| variant.is_closed);
     assert_eq!(look(&mut table, &[(1, 0), (2, 0), (3, 0), (4, 0)], now), []);
     assert!(!table.connections[&original].has_moved);
     assert_eq!(look(&mut table, &[(1, 0), (2, 7), (3, 0), (4, 0)], now), [original]);
-    assert_eq!(is_closed(&table), [true, false, true]);
+    assert_eq!(closed(&table, &original), [true, false, true]);
     assert!(table.connections[&original].has_moved);
     for variant in [0, 2] {
         assert!(table.own(original, 0, variant, None).is_some());
     }
     let later = now + REOPEN;
     assert_eq!(look(&mut table, &[(2, 8), (4, 0)], later), []);
-    // It counts nothing any more: packets may have another TTL now.
+    // A connection that rests needs no more flows.
     let later = later + REOPEN;
-    assert_eq!(look(&mut table, &[(2, 8), (4, 0)], later), [original]);
-    assert_eq!(is_closed(&table), [false; 3]);
+    assert_eq!(look(&mut table, &[(2, 8), (4, 0)], later), []);
+    // What it is answered with goes on, and it counts nothing: packets may have another TTL now.
+    assert_eq!(look(&mut table, &[(2, 8), (4, 1)], later), [original]);
+    assert_eq!(closed(&table, &original), [false; 3]);
     table.own(original, 0, 0, Some(Ufid(1)));
-    assert_eq!(look(&mut table, &[(1, 0), (2, 8), (4, 0)], later), [], "what was counted before says nothing");
-    assert_eq!(look(&mut table, &[(1, 3), (2, 8), (4, 0)], later), [original]);
-    assert_eq!(is_closed(&table), [false, true, true]);
+    assert_eq!(look(&mut table, &[(1, 0), (2, 8), (4, 1)], later), [], "what was counted before says nothing");
+    assert_eq!(look(&mut table, &[(1, 3), (2, 8), (4, 1)], later), [original]);
+    assert_eq!(closed(&table, &original), [false, true, true]);
+}
+
+#[test]
+fn a_connection_begins_with_the_flows_that_have_counted_what_its_sender_sends() {
+    let now = Instant::now();
+    let (mut table, original) = table(now);
+    look(&mut table, &[(1, 0), (2, 7), (3, 0), (4, 0)], now);
+    table.put(entry(7, 5), By::Event, None, now);
+    let next = entry(7, 0).original;
+    assert_eq!(closed(&table, &next), [true, false, true]);
+    let answers = table.connections[&next].sides[1].variants.map(|variant| variant.is_closed);
+    assert_eq!(answers, [false; 3], "of who answers nothing is known");
+    assert_eq!(table.own(next, 0, 1, Some(Ufid(9))), None);
+
+    // Its packets have another TTL, and pass by in software, where the kernel sees them.
+    let refreshed = now + Duration::from_secs(40);
+    table.put(entry(7, 4), By::Dump, Some(Duration::from_secs(6)), refreshed);
+    let others = [(1, 0), (2, 7), (3, 0), (4, 0), (9, 0)];
+    assert_eq!(look(&mut table, &others, refreshed), [next]);
+    assert_eq!(closed(&table, &next), [false; 3]);
+    assert_eq!(table.own(next, 0, 0, Some(Ufid(10))), None);
+    look(&mut table, &[(1, 0), (2, 7), (3, 0), (4, 0), (9, 0), (10, 1)], refreshed);
+    assert_eq!(closed(&table, &next), [false, true, true]);
+    // From then on its sender is known to have both.
+    table.put(entry(8, 5), By::Event, None, now);
+    assert_eq!(closed(&table, &entry(8, 0).original), [false, false, true]);
+    assert_eq!(closed(&table, &original), [true, false, true]);
+}
+
+#[test]
+fn it_is_known_whether_there_are_flows_of_whose_changes_the_kernel_tells_nothing() {
+    let now = Instant::now();
+    let (mut table, told) = table(now);
+    assert!(!table.has_silent());
+    for port in [1, 2] {
+        table.put(entry(port, 100), By::Dump, Some(SETTING), now);
+        assert_eq!(table.own(entry(port, 0).original, 0, 0, Some(Ufid(100 + u128::from(port)))), None);
+        assert!(table.has_silent());
+    }
+    table.put(entry(1, 100), By::Event, Some(SETTING), now);
+    assert!(table.has_silent());
+    table.own(entry(2, 0).original, 0, 0, None);
+    assert!(!table.has_silent());
+    table.own(entry(2, 0).original, 0, 0, Some(Ufid(102)));
+    assert!(table.has_silent());
+    table.remove(&entry(2, 0).original);
+    table.remove(&told);
+    assert!(!table.has_silent());
 }
 
 #[test]

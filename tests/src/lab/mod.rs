@@ -7,10 +7,13 @@ pub mod iproute;
 mod judge;
 mod kernel;
 mod mask;
+mod masquerade;
 mod neighbour;
 pub mod netdevsim;
 mod peer;
+pub mod router;
 pub mod soft_roce;
+pub mod switch;
 mod vswitchd;
 mod wire;
 

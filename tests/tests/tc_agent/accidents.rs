@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 use sluice_tests::daemon::Daemon;
+use sluice_tests::lab::switch::{SERVER, Switch, deletion, eventually, key, run, sluice};
 
 use crate::stream::{self, PORT};
-use crate::switch::{SERVER, Switch, deletion, eventually, key, run, sluice};
 
 /// An agent with the flow of the stream and nine others.
 fn ten_flows(switch: &Switch) -> Daemon {
@@ -32,7 +32,7 @@ fn delete(switch: &Switch, index: usize) {
 }
 
 pub(crate) fn a_flow_of_two_rules_is_mended_whichever_of_them_somebody_deletes() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let daemon = switch.start("tc.policy = \"skip_hw\"\nidle_timeout = \"none\"");
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "dec_ttl(le_1(drop)),server"]);
     assert_eq!(sluice(&daemon, &["audit"]), "2 rules, all as wanted (listed by the device)\n");
@@ -60,7 +60,7 @@ pub(crate) fn a_mirror_of_the_configuration_outlives_the_agent_and_whoever_takes
     const KEYS: &str = "tc.policy = \"skip_hw\"";
     const MIRROR: &str =
         "[[mirror]]\nname = \"all\"\nkey = \"in_port(client),eth_type(0x0800)\"\nports = [\"server\"]\n";
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let mut first = switch.start_with(KEYS, MIRROR);
     sluice(&first, &["add-mirror", "passing", "in_port(client),eth_type(0x0806)", "server"]);
     assert_eq!(stream::send(5), 5, "by copies alone");
@@ -89,7 +89,7 @@ pub(crate) fn a_mirror_of_the_configuration_outlives_the_agent_and_whoever_takes
 }
 
 pub(crate) fn rules_that_somebody_changes_are_found_and_mended() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let daemon = ten_flows(&switch);
     delete(&switch, 3);
     run("tc filter add dev client ingress pref 49000 protocol ip flower dst_ip 9.9.9.9 action drop");
@@ -120,7 +120,7 @@ fn behind(text: &str, word: &str) -> String {
 
 pub(crate) fn what_somebody_changes_in_rules_and_meters_is_changed_back_without_an_audit() {
     const METER: &str = "[[meter]]\nid = 1\nkbps = 1000000\nburst = 1000000\n";
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let daemon = switch.start_with("tc.policy = \"skip_hw\"\nidle_timeout = \"none\"", METER);
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "meter(1),server"]);
     sluice(&daemon, &["add-flow", &key("192.168.7.9", PORT), "server"]);
@@ -164,14 +164,14 @@ pub(crate) fn what_somebody_changes_in_rules_and_meters_is_changed_back_without_
 }
 
 pub(crate) fn rules_come_back_after_somebody_takes_the_qdisc_away() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let daemon = ten_flows(&switch);
     run("tc qdisc del dev client ingress");
     mended(&switch, &daemon);
 }
 
 pub(crate) fn rules_come_back_with_their_link() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let daemon = ten_flows(&switch);
     run("ip link del client");
     eventually("the flows are no longer said to be in the device", || {
@@ -217,7 +217,7 @@ fn ifindex() -> String {
 
 pub(crate) fn a_rule_forwards_again_when_the_device_that_it_sends_to_is_back() {
     const KEYS: &str = "tc.policy = \"skip_hw\"\nidle_timeout = \"none\"";
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let mut daemon = switch.start(KEYS);
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
     assert_eq!(stream::send(20), 20);
@@ -253,7 +253,7 @@ pub(crate) fn a_rule_forwards_again_when_the_device_that_it_sends_to_is_back() {
 
 pub(crate) fn a_rule_forwards_again_when_its_tunnel_device_is_back() {
     const TUNNEL: &str = "[[port]]\nnumber = 3\nname = \"vx0\"\nkind = \"vxlan\"\nunderlay = 2\n";
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     // The server is behind a tunnel over its link.
     run("ip addr add 10.1.0.1/24 dev server");
     run("ip -n server addr flush dev eth0");

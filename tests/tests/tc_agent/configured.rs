@@ -1,9 +1,9 @@
 //! What the configuration says of rules, and rules that were put in under another one.
 
 use sluice_tests::daemon::Daemon;
+use sluice_tests::lab::switch::{SERVER, Switch, eventually, key, run, sluice};
 
 use crate::stream::{self, PORT, Stream};
-use crate::switch::{SERVER, Switch, eventually, key, run, sluice};
 
 /// Ends an agent at once and starts the next one, with other keys of the configuration.
 fn restart(switch: &Switch, mut daemon: Daemon, keys: &str, tables: &str) -> Daemon {
@@ -17,7 +17,7 @@ fn flows(daemon: &Daemon, state: &str) -> Option<f64> {
 }
 
 pub(crate) fn another_policy_is_that_of_rules_that_are_there_as_well() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let daemon = switch.start("tc.policy = \"skip_hw\"\nidle_timeout = \"none\"");
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
     let shown = || run("tc filter show dev client ingress");
@@ -38,7 +38,7 @@ pub(crate) fn another_policy_is_that_of_rules_that_are_there_as_well() {
 pub(crate) fn tunnel_flows_that_the_kernel_cannot_tell_apart_are_held_apart() {
     const POLICY: &str = "tc.policy = \"skip_hw\"";
     const TUNNEL: &str = "[[port]]\nnumber = 3\nname = \"vx0\"\nkind = \"vxlan\"\nunderlay = 2\n";
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let daemon = switch.start_with(&format!("{POLICY}\nidle_timeout = \"none\""), TUNNEL);
     let with = |flags: &str| {
         format!(

@@ -4,8 +4,9 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use sluice_tests::lab::switch::{SERVER, Switch, deletion, eventually, key, run, sluice};
+
 use crate::stream::{PORT, Stream};
-use crate::switch::{SERVER, Switch, deletion, eventually, key, run, sluice};
 
 const POLICY: &str = "tc.policy = \"skip_hw\"\nidle_timeout = \"none\"\nflow_limit = 100000\ndirty_limit = 100000";
 /// More than the kernel keeps notifications for one that does not listen.
@@ -35,7 +36,7 @@ fn flows(switch: &Switch, addresses: Range<usize>) -> String {
 }
 
 pub(crate) fn what_is_lost_unheard_is_found_and_put_back() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let daemon = switch.start(POLICY);
     sluice(&daemon, &["add-flows", &flows(&switch, 0..MANY)]);
     let filters = switch.filters("client");
@@ -60,7 +61,7 @@ fn is_overrun() -> bool {
 }
 
 pub(crate) fn flows_stay_while_rules_around_them_come_and_go() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let daemon = switch.start(POLICY);
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
     let stream = Stream::start();

@@ -6,15 +6,15 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use sluice_tests::daemon::{Daemon, binary};
+use sluice_tests::lab::switch::{SERVER, Switch, eventually, key, run, sluice};
 
 use crate::stream::{PORT, Stream};
-use crate::switch::{SERVER, Switch, eventually, key, run, sluice};
 
 const POLICY: &str = "tc.policy = \"skip_hw\"\nidle_timeout = \"none\"\nflow_limit = 1000000\ndirty_limit = 1000000";
 const FOREIGN: &str = "tc filter add dev client ingress pref 49000 protocol ip flower dst_ip 9.9.9.9 action drop";
 
 pub(crate) fn a_kill_in_the_middle_of_installations_loses_nothing(rules: usize) {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let mut first = switch.start(POLICY);
     run(FOREIGN);
     sluice(&first, &["add-flow", &key(SERVER, PORT), "server"]);

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 use sluice_tests::daemon::Daemon;
+use sluice_tests::lab::switch::{SERVER, Switch, eventually, key, run, sluice, within};
 
 use crate::stream::{self, FRAME, PORT};
-use crate::switch::{SERVER, Switch, eventually, key, run, sluice, within};
 
 fn only_flow(daemon: &Daemon) -> String {
     let dump = sluice(daemon, &["dump-flows", "-m"]);
@@ -13,7 +13,7 @@ fn only_flow(daemon: &Daemon) -> String {
 }
 
 pub(crate) fn flows_are_added_counted_and_shown() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let daemon = switch.start("tc.policy = \"skip_hw\"\nidle_timeout = \"none\"");
     stream::send_in_vain(3);
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
@@ -44,7 +44,7 @@ pub(crate) fn flows_are_added_counted_and_shown() {
 }
 
 pub(crate) fn idle_flows_age_out_and_used_ones_stay() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let daemon = switch.start("tc.policy = \"skip_hw\"\nidle_timeout = \"20s\"");
     sluice(&daemon, &["add-flow", &key(SERVER, PORT), "server"]);
     sluice(&daemon, &["add-flow", &key("192.168.7.9", PORT), "server"]);
@@ -58,7 +58,7 @@ pub(crate) fn idle_flows_age_out_and_used_ones_stay() {
 }
 
 pub(crate) fn an_agent_that_cleans_up_leaves_nothing_of_its_own() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let mut daemon = switch.start("tc.policy = \"skip_hw\"\nidle_timeout = \"none\"");
     let foreign = "tc filter add dev client ingress pref 49000 protocol ip flower dst_ip 9.9.9.9 action drop";
     run(foreign);
@@ -81,7 +81,7 @@ pub(crate) fn an_agent_that_cleans_up_leaves_nothing_of_its_own() {
 }
 
 pub(crate) fn there_is_one_agent_in_a_namespace() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let first = switch.start("tc.policy = \"skip_hw\"");
     let config = first.config();
     let folder = sluice_tests::daemon::new_folder();

@@ -21,13 +21,12 @@ mod refusals;
 mod simulated;
 mod source;
 mod stream;
-mod switch;
 mod upgrade;
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use sluice_tests::lab::netdevsim;
+use sluice_tests::lab::{netdevsim, switch};
 
 /// A story by its name, which is told how many rules are many.
 type Story = (&'static str, fn(usize));

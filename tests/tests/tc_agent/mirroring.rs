@@ -7,10 +7,9 @@ use sluice_control::mirror::{Class, filter};
 use sluice_tests::control_frames::{Sample, samples};
 use sluice_tests::daemon::Daemon;
 use sluice_tests::lab::Wire;
+use sluice_tests::lab::switch::{Switch, eventually, run, sluice};
 use sluice_tests::mirror_client::MirrorClient;
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
-
-use crate::switch::{Switch, eventually, run, sluice};
 
 const KEYS: &str = "tc.policy = \"skip_hw\"\nidle_timeout = \"none\"";
 const MIRROR: &str = "[mirror]\ncollector = \"192.0.2.9:4790\"\n";
@@ -89,7 +88,7 @@ fn arrived(wire: &Wire, samples: &[Sample]) -> Vec<&'static str> {
 }
 
 pub(crate) fn control_traffic_comes_to_the_tap_of_its_port_and_nothing_else_does() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     // A router says more by itself than a host.
     std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
     let [one, two] = wires();
@@ -162,7 +161,7 @@ pub(crate) fn control_traffic_comes_to_the_tap_of_its_port_and_nothing_else_does
 }
 
 pub(crate) fn a_mirror_goes_on_after_a_kill_and_ends_with_the_next_agent_that_wants_none() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let [one, _two] = wires();
     let mut first = switch.start_on(&["w1", "w2"], KEYS, MIRROR);
     let tap = tap_of(&first, "w1");

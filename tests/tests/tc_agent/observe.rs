@@ -5,12 +5,11 @@ use std::process::Command;
 use serde_json::Value;
 use sluice_tests::daemon::{binary, run as ran};
 use sluice_tests::lab::OffloadingVswitchd;
-
-use crate::switch::{Switch, eventually, run};
+use sluice_tests::lab::switch::{Switch, eventually, run};
 
 pub(crate) fn flows_in_tc_and_in_the_kernel_are_both_read_and_neither_twice() {
     run("modprobe openvswitch");
-    let _switch = Switch::new();
+    let _switch = Switch::set_up();
     let vswitchd = OffloadingVswitchd::start_in(Some("nic"), &["client", "server"]);
     let (client, server) = (vswitchd.port("client"), vswitchd.port("server"));
     for (key, actions) in [

@@ -3,15 +3,15 @@
 use std::fs::File;
 
 use rustix::fs::{FlockOperation, flock};
+use sluice_tests::lab::switch::{SERVER, Switch, eventually, key, run, sluice};
 
 use crate::stream::{PORT, Stream};
-use crate::switch::{SERVER, Switch, eventually, key, run, sluice};
 
 const POLICY: &str = "tc.policy = \"skip_hw\"\nidle_timeout = \"none\"";
 const FOREIGN: &str = "tc filter add dev client ingress pref 49000 protocol ip flower dst_ip 9.9.9.9 action drop";
 
 pub(crate) fn rules_of_a_lost_state_are_said_and_taken_over_or_removed_as_asked_for() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let lose = || std::fs::remove_dir_all(switch.folder().join("state")).unwrap();
     let mut first = switch.start(POLICY);
     run(FOREIGN);

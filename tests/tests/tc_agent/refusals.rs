@@ -1,12 +1,12 @@
 //! What the kernel does not take.
 
 use serde_json::Value;
+use sluice_tests::lab::switch::{SERVER, Switch, key, sluice};
 
 use crate::stream::PORT;
-use crate::switch::{SERVER, Switch, key, sluice};
 
 pub(crate) fn what_hardware_does_not_take_is_refused_in_the_words_of_the_kernel() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let daemon = switch.start("tc.policy = \"skip_sw\"\nidle_timeout = \"none\"");
     let flow = key(SERVER, PORT);
     let added = daemon.sluice(&["add-flow", &flow, "server"]);

@@ -3,9 +3,9 @@
 use serde_json::Value;
 use sluice_tests::daemon::Daemon;
 use sluice_tests::lab::netdevsim::Nic;
+use sluice_tests::lab::switch::{SERVER, Switch, eventually, sluice};
 
 use crate::stream::PORT;
-use crate::switch::{SERVER, Switch, eventually, sluice};
 
 /// What the driver says itself (`nsim_bpf_setup_tc_block_cb` of drivers/net/netdevsim/bpf.c).
 const WORDS: &str = "netdevsim: only offload of BPF classifiers supported";
@@ -27,7 +27,7 @@ fn listed(daemon: &Daemon) -> Value {
 }
 
 pub(crate) fn a_driver_that_takes_no_rules_leaves_them_in_software() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let (_nic, ports) = nic(20);
     let daemon = switch.start_on(&ports, "tc.policy = \"none\"\nidle_timeout = \"none\"", "");
     sluice(&daemon, &["add-flow", &key(), "2"]);
@@ -39,7 +39,7 @@ pub(crate) fn a_driver_that_takes_no_rules_leaves_them_in_software() {
 }
 
 pub(crate) fn a_driver_that_takes_no_rules_has_them_refused_where_software_is_skipped() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let (_nic, ports) = nic(21);
     let daemon = switch.start_on(&ports, "tc.policy = \"skip_sw\"\nidle_timeout = \"none\"", "");
     let added = daemon.sluice(&["add-flow", &key(), "2"]);
@@ -52,7 +52,7 @@ pub(crate) fn a_driver_that_takes_no_rules_has_them_refused_where_software_is_sk
 }
 
 pub(crate) fn rules_come_back_with_a_nic_that_is_reloaded() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let (nic, ports) = nic(22);
     let daemon = switch.start_on(&ports, "tc.policy = \"none\"\nidle_timeout = \"none\"", "");
     sluice(&daemon, &["add-flow", &key(), "2"]);

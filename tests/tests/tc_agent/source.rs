@@ -9,9 +9,9 @@ use sluice_control::Client;
 use sluice_tests::daemon::{Daemon, binary};
 use sluice_tests::lab::OffloadingVswitchd;
 use sluice_tests::lab::iproute::{batch, batch_in};
+use sluice_tests::lab::switch::{Switch, eventually, run, sluice};
 
 use crate::stream::{self, Stream};
-use crate::switch::{Switch, eventually, run, sluice};
 
 /// How long a rule may outlive its flow here. It is 1.5 s where the machine does nothing else; what reads both is late on a busy one, too.
 const BOUND: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ impl Beside {
     /// A switch whose packets ovs-vswitchd forwards.
     fn new() -> Self {
         run("modprobe openvswitch");
-        let switch = Switch::new();
+        let switch = Switch::set_up();
         let vswitchd = OffloadingVswitchd::start_with((Some("nic"), &["client", "server"]), "hw-offload=false", &[]);
         let beside = Self { switch, vswitchd };
         beside.forward();
@@ -130,7 +130,7 @@ pub(crate) fn flows_of_ovs_are_forwarded_before_it_and_go_with_them() {
 pub(crate) fn ovs_counts_and_keeps_what_is_forwarded_before_it() {
     const MAX_IDLE: Duration = Duration::from_secs(4);
     run("modprobe openvswitch");
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let socket = switch.folder().join("run/ovs-feedback.sock").display().to_string();
     let library = binary("libsluice_ovs_feedback.so");
     let environment = [("LD_PRELOAD", library.to_str().unwrap()), ("SLUICE_OVS_FEEDBACK", &socket)];
@@ -177,7 +177,7 @@ pub(crate) fn ovs_counts_and_keeps_what_is_forwarded_before_it() {
 
 pub(crate) fn connections_go_on_in_later_chains_and_what_misses_there_begins_again_in_ovs() {
     run("modprobe --all openvswitch act_ct");
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let vswitchd = OffloadingVswitchd::start_with((Some("nic"), &["client", "server"]), "hw-offload=false", &[]);
     let beside = Beside { switch, vswitchd };
     for rule in [
@@ -215,7 +215,7 @@ pub(crate) fn connections_go_on_in_later_chains_and_what_misses_there_begins_aga
 
 pub(crate) fn tunnels_of_ovs_are_entered_and_left_before_it() {
     run("modprobe --all openvswitch vxlan act_tunnel_key");
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     // The server is behind a tunnel, whose packets take the port that has been the server's.
     batch(&["addr add 172.16.0.1/24 dev server".to_owned()]);
     batch_in(

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::switch::{CLIENT, SERVER, enter, within};
+use sluice_tests::lab::switch::{CLIENT, SERVER, enter, within};
 
 /// Bytes of data of each, and of its frame without FCS.
 const DATA: usize = 100;

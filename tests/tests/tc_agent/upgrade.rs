@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use sluice_tests::lab::switch::{SERVER, Switch, eventually, run, sluice};
+
 use crate::stream::{PORT, Stream};
-use crate::switch::{SERVER, Switch, eventually, run, sluice};
 
 /// What an agent of this seed had put in by a build that wrote the first format of notes, for [`FLOWS`] and [`MIRROR`], as the kernel
 /// showed it, in the words by which tc puts it in.
@@ -57,7 +58,7 @@ const LATER: &str = "filter add dev client ingress protocol ip pref 61004 handle
 
 pub(crate) fn rules_of_an_earlier_format_are_taken_over_without_a_gap_and_those_of_a_later_one_left() {
     assert_eq!((SERVER, PORT), ("192.168.7.2", 5000));
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let state = switch.folder().join("state");
     std::fs::create_dir_all(&state).unwrap();
     std::fs::write(state.join("ufid-seed"), format!("{SEED}\n")).unwrap();

@@ -16,18 +16,18 @@ use sluice_feedback::protocol::{Message, Received, receive, send};
 use sluice_feedback::{Publisher, Refusal, SEALS, Totals, layout};
 use sluice_flow::ufid::Ufid;
 use sluice_tests::lab::OffloadingVswitchd;
+use sluice_tests::lab::switch::{Switch, eventually};
 use sluice_tests::simulation::random::Random;
 
 use super::agent::Agent;
 use super::{flow, rounds, socket, start};
 use crate::stream;
-use crate::switch::{Switch, eventually};
 
 /// A shape that the header of a memory may have.
 const SLOTS: u64 = 1024;
 
 pub(crate) fn ovs_vswitchd_survives_an_agent_of_any_kind() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     let path = socket(&switch);
     let vswitchd = start(&switch, "max-idle=3600000 max-revalidator=100");
     stream::send(10);

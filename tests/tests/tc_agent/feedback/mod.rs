@@ -12,12 +12,12 @@ use sluice_feedback::{Handover, Publisher, Totals};
 use sluice_flow::ufid::Ufid;
 use sluice_tests::daemon::binary;
 use sluice_tests::lab::OffloadingVswitchd;
+use sluice_tests::lab::switch::{Switch, eventually, run};
 
 pub(crate) use agent::play as play_agent;
 pub(crate) use hostile::ovs_vswitchd_survives_an_agent_of_any_kind;
 
 use crate::stream::{self, FRAME};
-use crate::switch::{Switch, eventually, run};
 
 /// After how long without a packet ovs-vswitchd deletes a flow.
 const MAX_IDLE: Duration = Duration::from_secs(4);
@@ -116,7 +116,7 @@ impl Shortcut {
 }
 
 pub(crate) fn ovs_vswitchd_counts_and_keeps_what_is_forwarded_past_it() {
-    let switch = Switch::new();
+    let switch = Switch::set_up();
     // A round that a busy machine holds up would have flows of few packets deleted, though they are not idle.
     let vswitchd = start(&switch, &format!("max-idle={} min-revalidate-pps=0", MAX_IDLE.as_millis()));
     let mut sent = stream::send_from(SOURCE, 10);

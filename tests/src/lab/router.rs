@@ -1,38 +1,60 @@
 //! A router that masquerades what it sends, with a client at one port and a server at the other.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
 use std::fs;
 use std::io::{ErrorKind, Read};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::Value;
-use sluice_tests::daemon::Daemon;
-use sluice_tests::lab::iproute::{batch, batch_in};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::iproute::{batch, batch_in};
 use super::masquerade::{IP, IP6, masquerade};
-use crate::switch::{Switch, eventually, run, sluice, within};
+use super::switch::{Switch, eventually, run, sluice, within};
+use crate::daemon::Daemon;
 
-pub(super) const CLIENT: &str = "10.1.0.2";
-pub(super) const SERVER: &str = "10.2.0.2";
+/// The client's address.
+pub const CLIENT: &str = "10.1.0.2";
+/// The server's.
+pub const SERVER: &str = "10.2.0.2";
 /// What the server takes for the client. The checksum of a packet is another one with it.
-pub(super) const OWN_AT_SERVER: &str = "10.2.0.77";
+pub const OWN_AT_SERVER: &str = "10.2.0.77";
 /// Where the server listens.
-pub(super) const PORT: u16 = 5000;
+pub const PORT: u16 = 5000;
+/// Bytes of a question and of its answer.
+pub const LENGTH: usize = 100;
 
 /// The server's Ethernet addresses, the latter of which it takes.
 const OTHER_ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 0x22];
 
 /// The namespaces of a switch, of which the agent's is the router.
-pub(super) struct Router(Switch);
+pub struct Router(Switch);
 
 impl Router {
     /// Makes it, and enters the router's namespace.
-    pub(super) fn new() -> Self {
+    pub fn with_masquerading() -> Self {
         run("modprobe --all nf_conntrack nf_conntrack_netlink nf_tables nf_nat nft_chain_nat nft_masq");
-        let switch = Switch::new();
+        let router = Self::bare();
+        // The server knows no way to the client.
+        masquerade(IP);
+        router
+    }
+
+    /// The same of a router that leaves addresses as they are. The server knows the way back.
+    pub fn without_translation() -> Self {
+        run("modprobe --all nf_conntrack nf_conntrack_netlink nf_tables");
+        let router = Self::bare();
+        batch_in("server", &[format!("route add default via {OWN_AT_SERVER}")]);
+        router
+    }
+
+    fn bare() -> Self {
+        let switch = Switch::set_up();
         batch(&["addr add 10.1.0.1/24 dev client".to_owned(), format!("addr add {OWN_AT_SERVER}/24 dev server")]);
         for (name, network) in [("client", 1), ("server", 2)] {
             let lines = [
@@ -42,15 +64,18 @@ impl Router {
             ];
             batch_in(name, &lines);
         }
-        // The server knows no way to the client.
         batch_in("client", &["route add default via 10.1.0.1".to_owned()]);
         fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
-        masquerade(IP);
         Self(switch)
     }
 
+    /// The folder of its agents.
+    pub fn folder(&self) -> &Path {
+        self.0.folder()
+    }
+
     /// Gives it addresses of IPv6 beside, which it masquerades as well, and says where the server is.
-    pub(super) fn add_ipv6(&self) -> &'static str {
+    pub fn add_ipv6(&self) -> &'static str {
         let nodad = |network, host, device| format!("addr add fd0{network}::{host}/64 dev {device} nodad");
         batch(&[nodad(1, 1, "client"), nodad(2, 77, "server")]);
         batch_in("client", &[nodad(1, 2, "eth0"), "route add default via inet6 fd01::1".to_owned()]);
@@ -61,19 +86,19 @@ impl Router {
     }
 
     /// Sets a timeout of connection tracking.
-    pub(super) fn set(&self, name: &str, timeout: Duration) {
+    pub fn set(&self, name: &str, timeout: Duration) {
         fs::write(format!("/proc/sys/net/netfilter/{name}"), timeout.as_secs().to_string()).unwrap();
     }
 
     /// Starts an agent and waits until it hears of connections.
-    pub(super) fn start(&self, keys: &str) -> Daemon {
+    pub fn start(&self, keys: &str) -> Daemon {
         let daemon = self.0.start_with("tc.policy = \"skip_hw\"", &format!("[source.conntrack]\n{keys}"));
         eventually("the kernel is heard", || daemon.metric("sluice_source_up{source=\"conntrack\"}") == Some(1.0));
         daemon
     }
 
     /// Packets that the kernel has forwarded itself (`ForwDatagrams` of RFC 4293).
-    pub(super) fn forwarded(&self) -> u64 {
+    pub fn forwarded(&self) -> u64 {
         let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
         let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
         let [names, values] = [lines.next().unwrap(), lines.next().unwrap()];
@@ -82,40 +107,40 @@ impl Router {
     }
 
     /// The same of IPv6 (`Ip6OutForwDatagrams`).
-    pub(super) fn forwarded_ipv6(&self) -> u64 {
+    pub fn forwarded_ipv6(&self) -> u64 {
         let text = fs::read_to_string("/proc/thread-self/net/snmp6").unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix("Ip6OutForwDatagrams")).unwrap();
         value.trim().parse().unwrap()
     }
 
     /// Gives the server another Ethernet address, which the router knows at once, and returns it.
-    pub(super) fn move_server(&self) -> [u8; 6] {
+    pub fn move_server(&self) -> [u8; 6] {
         batch_in("server", &["link set eth0 address 02:00:00:00:00:22".to_owned()]);
         batch(&[format!("neigh replace {SERVER} lladdr 02:00:00:00:00:22 dev server nud reachable")]);
         OTHER_ADDRESS
     }
 
     /// The filters at a port.
-    pub(super) fn filters(&self, port: &str) -> Vec<String> {
+    pub fn filters(&self, port: &str) -> Vec<String> {
         self.0.filters(port)
     }
 }
 
 /// Flows of the source, as the agent has them.
-pub(super) fn ours(daemon: &Daemon) -> Vec<Value> {
+pub fn ours(daemon: &Daemon) -> Vec<Value> {
     let listed: Value = serde_json::from_str(&sluice(daemon, &["dump-flows", "--json"])).unwrap();
     listed.as_array().unwrap().iter().filter(|flow| flow["source"] == "conntrack").cloned().collect()
 }
 
 /// A datagram with a number, which is not 0 if its frame counts.
-pub(super) fn datagram(number: u64) -> [u8; super::LENGTH] {
-    let mut data = [0; super::LENGTH];
+pub fn datagram(number: u64) -> [u8; LENGTH] {
+    let mut data = [0; LENGTH];
     data[..8].copy_from_slice(&number.to_be_bytes());
     data
 }
 
 /// Frames with numbered datagrams as they come to the server, whoever they are for.
-pub(super) struct Frames {
+pub struct Frames {
     /// The number with which it is over, once that is known.
     last: Arc<AtomicU64>,
     reader: JoinHandle<Vec<(u64, [u8; 6])>>,
@@ -123,7 +148,7 @@ pub(super) struct Frames {
 
 impl Frames {
     /// Begins to read them.
-    pub(super) fn to_server() -> Self {
+    pub fn to_server() -> Self {
         /// `ETH_P_IP`, in the order of the network.
         const IP: u16 = 0x0800;
         let protocol = Protocol::from(i32::from(IP.to_be()));
@@ -150,7 +175,7 @@ impl Frames {
     }
 
     /// Ends when nothing comes any more; gives the numbers below this one with the Ethernet address that each went to.
-    pub(super) fn end(self, below: u64) -> Vec<(u64, [u8; 6])> {
+    pub fn end(self, below: u64) -> Vec<(u64, [u8; 6])> {
         self.last.store(below, Ordering::Relaxed);
         self.reader.join().unwrap().into_iter().filter(|(number, _)| *number < below).collect()
     }

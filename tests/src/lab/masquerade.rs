@@ -1,5 +1,7 @@
 //! Masquerading by nftables, set by netlink: the program `nft` is none of those that the tests need.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+
 use std::time::Duration;
 
 use rustix::net::netlink::{self, SocketAddrNetlink};

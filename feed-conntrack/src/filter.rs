@@ -1,0 +1,51 @@
+//! What the socket for events lets in: a classic BPF program that the kernel runs over each of them.
+//!
+//! What is left out here costs neither room in the socket nor time of this process: of a router that resolves names for many, most connections
+//! are never assured, and the timeouts that are set anew are told of as well.
+
+use socket2::SockFilter;
+
+use crate::wire::{DELETE, STATUS, status};
+
+/// Where in `struct nlmsghdr` kind and port are.
+const KIND: u32 = 4;
+const PORT: u32 = 12;
+/// Bytes in front of the attributes: `struct nlmsghdr` and `struct nfgenmsg`.
+const HEADERS: u32 = 20;
+/// Bytes in front of the value of an attribute.
+const ATTRIBUTE_HEADER: u32 = 4;
+/// `SKF_AD_OFF + SKF_AD_NLATTR`: gives the place of the first attribute of a kind from a place on, or 0.
+const FIND: u32 = (-0x1000i32 + 12).cast_unsigned();
+
+const LOAD_HALF: u16 = 0x28;
+const LOAD_WORD: u16 = 0x20;
+const LOAD: u16 = 0x00;
+const LOAD_INDEX: u16 = 0x01;
+const LOAD_WORD_AT_INDEX: u16 = 0x40;
+const COPY_TO_INDEX: u16 = 0x07;
+const JUMP_IF_EQUAL: u16 = 0x15;
+const JUMP_IF_ANY: u16 = 0x45;
+const RETURN: u16 = 0x06;
+const NOTHING: u32 = 0;
+const ALL: u32 = u32::MAX;
+
+/// Lets in what is about a connection that is assured, apart from changes that `own` has asked for. Its deletions are told whoever asked for
+/// them. What has no status is let in: whoever reads it says that.
+pub(crate) fn program(own: u32) -> [SockFilter; 13] {
+    let one = |code, operand| SockFilter::new(code, 0, 0, operand);
+    [
+        one(LOAD_HALF, KIND),
+        SockFilter::new(JUMP_IF_EQUAL, 2, 0, DELETE.to_be().into()),
+        one(LOAD_WORD, PORT),
+        SockFilter::new(JUMP_IF_EQUAL, 7, 0, own.to_be()),
+        one(LOAD, HEADERS),
+        one(LOAD_INDEX, STATUS.into()),
+        one(LOAD_WORD, FIND),
+        SockFilter::new(JUMP_IF_EQUAL, 4, 0, 0),
+        one(COPY_TO_INDEX, 0),
+        one(LOAD_WORD_AT_INDEX, ATTRIBUTE_HEADER),
+        SockFilter::new(JUMP_IF_ANY, 1, 0, status::ASSURED),
+        one(RETURN, NOTHING),
+        one(RETURN, ALL),
+    ]
+}
