@@ -43,6 +43,9 @@ pub enum Reason {
     /// The kernel says so to the sender, or makes fragments.
     #[error("packets may be longer than the route or the device takes that they leave by")]
     Mtu,
+    /// `after` of the configuration.
+    #[error("they are younger than connections with flows are to be")]
+    Young,
     /// `connections` of the configuration.
     #[error("there are as many connections with flows as may be")]
     Limit,

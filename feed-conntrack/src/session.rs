@@ -108,7 +108,7 @@ impl<'a> Session<'a> {
         let requests = Requests::open()?;
         // Before anything is asked, so that nothing is missed that comes after the answer.
         let events = Events::open(&requests, options.queue_bytes)?;
-        let (ways, table, now) = (Ways::open()?, Table::default(), Instant::now());
+        let (ways, table, now) = (Ways::open()?, Table::new(options.after), Instant::now());
         let (ports, unsettled, pending) = Default::default();
         let mut session = Self {
             options,
@@ -240,6 +240,7 @@ impl<'a> Session<'a> {
     /// no more of them.
     fn settle(&mut self) -> Result<bool, Trouble> {
         let mut left = TURN;
+        self.unsettled.extend(self.table.ripened(Instant::now()));
         while left > 0 {
             self.unsettled.extend(self.ways.poll()?);
             if self.pending.is_empty() {
@@ -274,8 +275,10 @@ impl<'a> Session<'a> {
 
     /// What the flows of a connection are to be, if that is known.
     fn placement(&mut self, original: &Direction) -> Option<Placement> {
-        let entry = self.table.connections.get(original)?.entry.clone();
+        let connection = self.table.connections.get(original)?;
+        let (entry, is_ripe) = (connection.entry.clone(), connection.is_ripe(Instant::now()));
         let (targets, sides) = match judge(&entry) {
+            Ok(()) if !is_ripe => (Vec::new(), Some([Err(Reason::Young); 2])),
             Ok(()) if entry.original.source.is_ipv6() && !self.forwards_ipv6 => {
                 (Vec::new(), Some([Err(Reason::NotForwarded); 2]))
             }

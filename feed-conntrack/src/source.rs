@@ -17,6 +17,8 @@ const NAP: Duration = Duration::from_millis(50);
 pub struct Options {
     /// How many connections have flows, at most.
     pub connections: usize,
+    /// How long a connection that begins is left to the kernel before it has flows.
+    pub after: Duration,
     /// Whether connections that the kernel translates have flows.
     pub translated: bool,
     /// The bytes of notifications that wait at most.

@@ -43,14 +43,25 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D
 }
 
 pub(super) fn duration_or_zero<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    match TextOrNumber::deserialize(from)? {
+    let time = zero_or_more(TextOrNumber::deserialize(from)?);
+    time.map_err(|message| Error::custom(format!("{message} (0 means every batch)")))
+}
+
+pub(super) fn up_to_a_minute<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let time = zero_or_more(TextOrNumber::deserialize(from)?).map_err(Error::custom)?;
+    if time <= Duration::from_secs(60) { Ok(time) } else { Err(Error::custom("expected a time from 0 to 60 s")) }
+}
+
+fn zero_or_more(time: TextOrNumber) -> Result<Duration, String> {
+    match time {
         TextOrNumber::Number(0.0) => Ok(Duration::ZERO),
         TextOrNumber::Text(text) if text == "0" => Ok(Duration::ZERO),
-        TextOrNumber::Text(text) => parse_seconds(&text)
-            .and_then(|seconds| if seconds == 0.0 { Ok(Duration::ZERO) } else { from_seconds(seconds) }),
+        TextOrNumber::Text(text) => {
+            let seconds = parse_seconds(&text)?;
+            if seconds == 0.0 { Ok(Duration::ZERO) } else { from_seconds(seconds) }
+        }
         TextOrNumber::Number(seconds) => from_seconds(seconds),
     }
-    .map_err(|message| Error::custom(format!("{message} (0 means every batch)")))
 }
 
 pub(super) fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {

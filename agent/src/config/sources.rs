@@ -1,5 +1,7 @@
 //! `[source]`: where flows come from besides commands.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
 use super::forms;
@@ -22,6 +24,10 @@ pub struct ConntrackSource {
     /// How many connections have flows, at most; others are left to the kernel. Default 10000.
     #[serde(deserialize_with = "forms::positive")]
     pub connections: usize,
+    /// How long a connection that begins is left to the kernel before it has flows, 0 to 60 s. One that is over by then costs no rule; one
+    /// that was there before the agent has flows at once. Default 0.
+    #[serde(deserialize_with = "forms::up_to_a_minute")]
+    pub after: Duration,
     /// Whether connections that the kernel translates (NAT) have flows. Default: yes, but with `tc` only if its `policy` is `"skip_sw"` at
     /// the start. The kernel's act_csum passes over what is still to be cut into segments (GRO, TSO), so that rules in software leave a
     /// wrong checksum there, which TCP survives slowly.
@@ -34,7 +40,7 @@ pub struct ConntrackSource {
 
 impl Default for ConntrackSource {
     fn default() -> Self {
-        Self { connections: 10_000, translated: None, queue_bytes: 8 << 20 }
+        Self { connections: 10_000, after: Duration::ZERO, translated: None, queue_bytes: 8 << 20 }
     }
 }
 

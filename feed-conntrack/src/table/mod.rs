@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,10 @@ pub(crate) struct Table {
     pub(crate) connections: HashMap<Direction, Connection>,
     owners: HashMap<Ufid, Owner>,
     usual: Usual,
+    /// How long a connection that begins has no flows.
+    after: Duration,
+    /// Those that began lately, with the time from when on they may have some.
+    young: VecDeque<(Instant, Direction)>,
     /// How many connections have flows.
     placed: usize,
     /// Those of them of whose changes the kernel tells nothing.
@@ -77,6 +81,8 @@ pub(crate) struct Connection {
     pub(crate) has_moved: bool,
     /// When the kernel saw a packet last, as far as a dump has told.
     seen: Option<Instant>,
+    /// From when on it may have flows.
+    ripe: Instant,
     /// The targets whose next hops it needs.
     pub(crate) targets: Vec<Target>,
     /// Both directions, the original one first.
@@ -118,6 +124,11 @@ pub(crate) enum By {
 }
 
 impl Table {
+    /// A table of connections that may have flows so long after they began.
+    pub(crate) fn new(after: Duration) -> Self {
+        Self { after, ..Self::default() }
+    }
+
     /// Takes what was told of a connection that is assured. `setting` is how long the kernel keeps such connections without a packet, if it
     /// says. Returns whether its flows may have to change.
     pub(crate) fn put(&mut self, entry: Entry, by: By, setting: Option<Duration>, now: Instant) -> bool {
@@ -128,6 +139,11 @@ impl Table {
         let life = setting.filter(|_| !is_whole).map_or(told, |setting| setting.max(told));
         let round = self.round;
         let Some(known) = self.connections.get_mut(&entry.original) else {
+            // One that a dump tells of may have been there for long.
+            let ripe = if by == By::Event { now + self.after } else { now };
+            if ripe > now {
+                self.young.push_back((ripe, entry.original));
+            }
             let sides = [&entry.original, &entry.reply].map(|sent| Placed::new(now, self.usual.get(&sent.source)));
             let connection = Connection {
                 is_told: by == By::Event,
@@ -137,6 +153,7 @@ impl Table {
                 refreshed: None,
                 has_moved: false,
                 seen: None,
+                ripe,
                 targets: Vec::new(),
                 sides,
                 round,
@@ -167,6 +184,14 @@ impl Table {
         }
         known.entry = entry;
         has_changed
+    }
+
+    /// Returns which connections have just become old enough for flows.
+    pub(crate) fn ripened(&mut self, now: Instant) -> Vec<Direction> {
+        let due = self.young.iter().take_while(|(ripe, _)| *ripe <= now).count();
+        let due = self.young.drain(..due).map(|(_, original)| original);
+        // One may have ended, and begun anew.
+        due.filter(|original| self.connections.get(original).is_some_and(|known| known.is_ripe(now))).collect()
     }
 
     /// Takes a connection out, to be taken care of by the caller.
@@ -285,6 +310,11 @@ impl Connection {
             }
         }
         has_changed
+    }
+
+    /// Whether it is old enough for flows.
+    pub(crate) fn is_ripe(&self, now: Instant) -> bool {
+        self.ripe <= now
     }
 
     /// Whether it has flows, and the kernel tells nothing of its changes.

@@ -175,6 +175,26 @@ fn a_connection_begins_with_the_flows_that_have_counted_what_its_sender_sends() 
 }
 
 #[test]
+fn a_connection_that_begins_has_flows_once_it_is_old_enough_and_one_that_was_there_at_once() {
+    let (after, now) = (Duration::from_secs(2), Instant::now());
+    let mut table = Table::new(after);
+    let is_ripe = |table: &Table, port, at| table.connections[&entry(port, 0).original].is_ripe(at);
+    table.put(entry(1, 5), By::Event, None, now);
+    table.put(entry(2, 5), By::Dump, Some(SETTING), now);
+    table.put(entry(3, 5), By::Event, None, now);
+    assert!(!is_ripe(&table, 1, now) && is_ripe(&table, 2, now));
+    assert_eq!(table.ripened(now), []);
+    // One ends, and begins anew.
+    table.remove(&entry(3, 0).original);
+    let later = now + after;
+    table.put(entry(3, 5), By::Event, None, later);
+    assert_eq!(table.ripened(later), [entry(1, 0).original]);
+    assert!(is_ripe(&table, 1, later) && !is_ripe(&table, 3, later));
+    assert_eq!(table.ripened(later + after), [entry(3, 0).original]);
+    assert_eq!(table.ripened(later + after), [], "each is said once");
+}
+
+#[test]
 fn it_is_known_whether_there_are_flows_of_whose_changes_the_kernel_tells_nothing() {
     let now = Instant::now();
     let (mut table, told) = table(now);
