@@ -19,10 +19,13 @@ pub(crate) enum Contender {
     /// With `flags offload`.
     FlowtableOffloaded,
     Sluice,
+    /// With `after`, so that short connections stay with the kernel.
+    SluiceLater,
 }
 
 impl Contender {
-    pub(crate) const ALL: [Self; 4] = [Self::Kernel, Self::Flowtable, Self::FlowtableOffloaded, Self::Sluice];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Kernel, Self::Flowtable, Self::FlowtableOffloaded, Self::Sluice, Self::SluiceLater];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -30,6 +33,7 @@ impl Contender {
             Self::Flowtable => "flowtable",
             Self::FlowtableOffloaded => "flowtable, offloaded",
             Self::Sluice => "sluice",
+            Self::SluiceLater => "sluice after 1 s",
         }
     }
 
@@ -40,6 +44,7 @@ impl Contender {
             Self::Flowtable => "flowtable",
             Self::FlowtableOffloaded => "offloaded",
             Self::Sluice => "sluice",
+            Self::SluiceLater => "later",
         }
     }
 }
@@ -55,7 +60,11 @@ impl Forwarding {
     pub(crate) fn begin(contender: Contender, load: Load, folder: &Path) -> Self {
         let ran = nft(&["-f", "-"], &rules(contender));
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-        let daemon = (contender == Contender::Sluice).then(|| start(load, folder));
+        let daemon = match contender {
+            Contender::Sluice => Some(start(load, "0", folder)),
+            Contender::SluiceLater => Some(start(load, "1s", folder)),
+            _ => None,
+        };
         Self { daemon, contender }
     }
 
@@ -91,20 +100,22 @@ fn rules(contender: Contender) -> String {
             "ct state established flow add @f\n",
         ),
         // Without a rule that asks for connections there are none.
-        Contender::Kernel | Contender::Sluice => (String::new(), "ct state established accept\n"),
+        Contender::Kernel | Contender::Sluice | Contender::SluiceLater => {
+            (String::new(), "ct state established accept\n")
+        }
     };
     format!(
         "table inet router {{\n{flowtable}chain forward {{\ntype filter hook forward priority 0;\ncounter\n{takes}}}\n}}\n"
     )
 }
 
-fn start(load: Load, folder: &Path) -> Daemon {
+fn start(load: Load, after: &str, folder: &Path) -> Daemon {
     // A direction begins with three flows.
     let (connections, flows) = (load.sessions * 6 / 5, load.sessions * 8);
     let config = format!(
         "backend = \"tc\"\ntc.policy = \"skip_hw\"\nflow_limit = {flows}\n\
          [[port]]\nnumber = 1\nname = \"client\"\n[[port]]\nnumber = 2\nname = \"server\"\n\
-         [source.conntrack]\nconnections = {connections}\n"
+         [source.conntrack]\nconnections = {connections}\nafter = \"{after}\"\n"
     );
     let daemon = Daemon::start_in(folder, &config, false);
     eventually("the kernel is heard", || daemon.metric("sluice_source_up{source=\"conntrack\"}") == Some(1.0));
