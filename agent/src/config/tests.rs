@@ -284,7 +284,7 @@ fn a_connection_is_left_to_the_kernel_for_a_minute_at_the_most() {
     let after = |time: &str| Config::parse(&format!("[source.conntrack]\nafter = {time}"), "test.toml", None);
     for (text, time) in [("0", 0), ("\"0\"", 0), ("\"1500ms\"", 1_500), ("2", 2_000), ("\"1m\"", 60_000)] {
         let config = after(text).unwrap();
-        assert_eq!(config.sources.conntrack.unwrap().after, Duration::from_millis(time), "{text}");
+        assert_eq!(config.config.sources.conntrack.unwrap().after, Duration::from_millis(time), "{text}");
     }
     let error = after("\"61s\"").unwrap_err().to_string();
     assert!(error.starts_with("test.toml:2:9: ") && error.contains("expected a time from 0 to 60 s"), "{error}");
