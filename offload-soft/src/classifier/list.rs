@@ -35,7 +35,7 @@ pub(super) struct Entry {
     pub(super) words: Arc<[Word]>,
     pub(super) tables: Arc<[Table; SHARDS]>,
     pub(super) subtable: Arc<Subtable>,
-    /// Rules in it, when a table of it was last changed for a larger one.
+    /// Rules in it when a table of it was last changed for a larger one, and [`SHARDS`] at least: so many may be there before the first is.
     rules: usize,
 }
 
@@ -90,7 +90,9 @@ impl List {
         }
         index.union = words(&union([&index.union[..], &subtable.words])).collect();
         index.united += 1;
-        list.entries.insert(at, Entry { words: subtable.words.clone(), tables: Arc::new(tables), subtable, rules: 0 });
+        let words = subtable.words.clone();
+        list.entries.insert(at, Entry { words, tables: Arc::new(tables), subtable, rules: SHARDS });
+        list.rules += SHARDS;
         list.place(at..list.entries.len());
         list.fit_hints();
         list
@@ -127,7 +129,7 @@ impl List {
             let entry = &self.entries[*place as usize];
             let mut tables = <[Table; SHARDS]>::clone(&entry.tables);
             tables[shard] = table.clone();
-            let rules = usize::try_from(subtable.users.load(Ordering::Relaxed)).unwrap_or(0);
+            let rules = usize::try_from(subtable.users.load(Ordering::Relaxed)).unwrap_or(0).max(SHARDS);
             list.rules = list.rules - entry.rules + rules;
             list.entries.replace(*place as usize, Entry { tables: Arc::new(tables), rules, ..entry.clone() });
         }
@@ -219,4 +221,31 @@ fn union<'a>(masks: impl IntoIterator<Item = &'a [Word]>) -> Key {
         union.words[word.index] |= word.mask;
     }
     union
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_flow::Match;
+    use sluice_flow::field::Field;
+
+    use crate::classifier::Classifier;
+
+    use super::*;
+
+    #[test]
+    fn there_are_hints_for_the_rules_of_many_masks_however_few_each_has() {
+        const MASKS: u32 = 1_000;
+        for of_each in [1, 4] {
+            let classifier = Classifier::new();
+            for rule in 0..MASKS * of_each {
+                let mut matching = Match::default();
+                matching.set_exact(Field::Ipv4Src, rule.into());
+                matching.set(Field::EthDst, 0, (rule % MASKS + 1).into());
+                classifier.insert(&matching, Priority::default(), rule).unwrap();
+            }
+            let list = classifier.list.load();
+            let rules = (MASKS * of_each) as usize;
+            assert!(!list.hints.as_ref().unwrap().are_too_few(rules), "{of_each} of each mask");
+        }
+    }
 }
