@@ -3,13 +3,11 @@
 //! What is left out here costs neither room in the socket nor time of this process: of a router that resolves names for many, most connections
 //! are never assured, and the timeouts that are set anew are told of as well.
 
+use sluice_netdev::bpf::{ALL, COPY, JUMP_IF_EQUAL, KIND, LOAD_HALF, LOAD_WORD, NOTHING, PORT, RETURN};
 use socket2::SockFilter;
 
 use crate::wire::{DELETE, STATUS, status};
 
-/// Where in `struct nlmsghdr` kind and port are.
-const KIND: u32 = 4;
-const PORT: u32 = 12;
 /// Bytes in front of the attributes: `struct nlmsghdr` and `struct nfgenmsg`.
 const HEADERS: u32 = 20;
 /// Bytes in front of the value of an attribute.
@@ -17,17 +15,10 @@ const ATTRIBUTE_HEADER: u32 = 4;
 /// `SKF_AD_OFF + SKF_AD_NLATTR`: gives the place of the first attribute of a kind from a place on, or 0.
 const FIND: u32 = (-0x1000i32 + 12).cast_unsigned();
 
-const LOAD_HALF: u16 = 0x28;
-const LOAD_WORD: u16 = 0x20;
 const LOAD: u16 = 0x00;
 const LOAD_INDEX: u16 = 0x01;
 const LOAD_WORD_AT_INDEX: u16 = 0x40;
-const COPY_TO_INDEX: u16 = 0x07;
-const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_ANY: u16 = 0x45;
-const RETURN: u16 = 0x06;
-const NOTHING: u32 = 0;
-const ALL: u32 = u32::MAX;
 
 /// Lets in what is about a connection that is assured, apart from changes that `own` has asked for. Its deletions are told whoever asked for
 /// them. What has no status is let in: whoever reads it says that.
@@ -42,7 +33,7 @@ pub(crate) fn program(own: u32) -> [SockFilter; 13] {
         one(LOAD_INDEX, STATUS.into()),
         one(LOAD_WORD, FIND),
         SockFilter::new(JUMP_IF_EQUAL, 4, 0, 0),
-        one(COPY_TO_INDEX, 0),
+        one(COPY, 0),
         one(LOAD_WORD_AT_INDEX, ATTRIBUTE_HEADER),
         SockFilter::new(JUMP_IF_ANY, 1, 0, status::ASSURED),
         one(RETURN, NOTHING),

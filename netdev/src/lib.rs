@@ -56,6 +56,7 @@
 //! }
 //! ```
 
+pub mod bpf;
 mod changes;
 mod control;
 mod device;

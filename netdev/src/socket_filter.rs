@@ -4,6 +4,7 @@ use std::num::NonZeroU16;
 
 use socket2::SockFilter;
 
+use crate::bpf::{ALL, COPY, JUMP_IF_EQUAL, KIND, LOAD_HALF, LOAD_WORD, NOTHING, PORT, RETURN};
 use crate::kind;
 
 /// The priorities at which a [`Monitor`](crate::Monitor) hears of filters that are put in. It cannot hear of all: every filter that
@@ -23,25 +24,15 @@ pub struct HeardPriorities {
 /// The kernel's own limit is 4,096 instructions (`BPF_MAXINSNS`).
 pub(crate) const MOST_PORTS: usize = 2000;
 
-/// Where in `struct nlmsghdr` kind and port are.
-const KIND: u32 = 4;
-const PORT: u32 = 12;
 /// Where in the message about a filter the bytes of its priority are, the upper one first: in `tcm_info` of `struct tcmsg`.
 const PRIORITY: [u32; 2] = if cfg!(target_endian = "big") { [32, 33] } else { [35, 34] };
 
-const LOAD_HALF: u16 = 0x28;
-const LOAD_WORD: u16 = 0x20;
 const LOAD_BYTE: u16 = 0x30;
-const COPY: u16 = 0x07;
 const ADD_COPY: u16 = 0x0c;
 const SUBTRACT: u16 = 0x14;
 const SHIFT_LEFT: u16 = 0x64;
 const REMAINDER: u16 = 0x94;
-const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_NOT_BELOW: u16 = 0x35;
-const RETURN: u16 = 0x06;
-const NOTHING: u32 = 0;
-const ALL: u32 = u32::MAX;
 
 /// Lets in what is about links and queueing disciplines; and of filters that went, of actions, and of filters that were put in
 /// at priorities that are heard, what sockets of ours, `own`, have not done themselves. Every filter that is installed is told
