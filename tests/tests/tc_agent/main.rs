@@ -84,6 +84,9 @@ const STORIES: &[Story] = &[
     ("what_the_kernel_tells_nobody_is_found_by_a_comparison", |_| {
         connections::what_the_kernel_tells_nobody_is_found_by_a_comparison();
     }),
+    ("a_connection_that_begins_has_flows_only_after_the_time_that_is_configured", |_| {
+        connections::a_connection_that_begins_has_flows_only_after_the_time_that_is_configured();
+    }),
     ("connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right", |_| {
         connections::connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right();
     }),

@@ -280,6 +280,36 @@ pub(crate) fn what_the_kernel_tells_nobody_is_found_by_a_comparison() {
     eventually("the flows are gone", || ours(&daemon).is_empty());
 }
 
+pub(crate) fn a_connection_that_begins_has_flows_only_after_the_time_that_is_configured() {
+    const AFTER: Duration = Duration::from_secs(5);
+    const YOUNG: &str = "2: they are younger than connections with flows are to be";
+    let router = Router::with_masquerading();
+    router.set("nf_conntrack_tcp_timeout_close", Duration::from_secs(1));
+    let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
+    let daemon = router.start(&format!("{TRANSLATED}after = \"{}s\"\n", AFTER.as_secs()));
+    let added = || daemon.metric("sluice_flow_operations_total{op=\"add\"}").unwrap();
+
+    // One that is short costs no rule, not after it has ended either.
+    let begun = Instant::now();
+    let mut short = Connection::new(&listener);
+    short.talk(5);
+    eventually("it is known why", || sluice(&daemon, &["show"]).contains(YOUNG));
+    short.abort();
+    eventually("the kernel has forgotten the connection", || entries("tcp").is_empty());
+    std::thread::sleep((AFTER + Duration::from_secs(1)).saturating_sub(begun.elapsed()));
+    assert_eq!(added(), 0.0);
+
+    let (begun, forwarded) = (Instant::now(), router.forwarded());
+    let mut long = Connection::new(&listener);
+    long.talk_until_forwarded(&daemon);
+    assert!(begun.elapsed() >= AFTER, "{:?}", begun.elapsed());
+    assert!(router.forwarded() > forwarded);
+    assert!(!sluice(&daemon, &["show"]).contains(YOUNG));
+    let forwarded = router.forwarded();
+    long.talk(50);
+    assert_eq!(router.forwarded(), forwarded, "the kernel has forwarded packets");
+}
+
 pub(crate) fn connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right() {
     let router = Router::with_masquerading();
     let server = router.add_ipv6();
