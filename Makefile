@@ -1,6 +1,6 @@
 # What others rely on: `make demo`, `make test`, `make packages`, `make bench`. Each brings what it needs on a fresh Debian machine.
 
-.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-clients test-rdma-core packages image test-packages test-arm64 test-systemd bench lab clean
+.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-clients test-ovn test-rdma-core packages image test-packages test-arm64 test-systemd bench lab clean
 
 # `sluiced` and `sluice`, in target/release.
 build:
@@ -8,14 +8,15 @@ build:
 	cargo build --release -p sluice-agent -p sluice-cli --bins
 
 # Shows them on the NIC in software; with BACKEND=tc on the kernel's flower classifier, in a virtual machine; with BACKEND=dv on an
-# emulated BlueField-3.
+# emulated BlueField-3. With OVN=1 shows Sluice in front of the Open vSwitches of an OVN, on three chassis in a virtual machine.
 demo:
 	scripts/setup demo
 	[ "$(BACKEND)" != tc ] || scripts/setup lab
+	[ -z "$(OVN)" ] || { scripts/setup lab && scripts/setup ovn && cargo build --release -p sluice-ovs-feedback; }
 	[ "$(BACKEND)" != dv ] || scripts/setup mlx5
 	[ "$(BACKEND)" != dv ] || cargo build --release --manifest-path tests/connectx/Cargo.toml -p connectx -p sluice-connectx-preload
 	cargo build --release -p sluice-agent -p sluice-cli --bins
-	BACKEND=$(BACKEND) scripts/demo
+	BACKEND=$(BACKEND) OVN=$(OVN) scripts/demo
 
 # What Sluice promises.
 test:
@@ -26,8 +27,8 @@ test-connectx:
 	scripts/test connectx
 
 # Both, and every scenario on both kernels and on the device, of which the others play a part; and test-pages, test-browser,
-# test-clients, test-rdma-core and test-packages.
-test-all: test-pages test-browser test-clients test-rdma-core test-packages
+# test-clients, test-ovn, test-rdma-core and test-packages.
+test-all: test-pages test-browser test-clients test-ovn test-rdma-core test-packages
 	scripts/test all
 
 # `make demo` and what `make test` installs, in a new root of Debian.
@@ -50,6 +51,13 @@ test-clients:
 	scripts/setup clients
 	cargo build --workspace --bins
 	tests/clients/run
+
+# Traffic of an OVN on three chassis, with Sluice in front of each Open vSwitch, as `make demo OVN=1` shows it.
+test-ovn:
+	scripts/setup lab
+	scripts/setup ovn
+	cargo build --workspace --lib --bins
+	OVN=1 SLUICE_BIN=target/debug scripts/demo
 
 # The mirror with the rdma-core and the libclang of Debian 13.
 test-rdma-core:

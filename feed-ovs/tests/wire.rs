@@ -83,6 +83,29 @@ fn zeros_of_an_outer_header_count_where_the_mask_says_so() {
 }
 
 #[test]
+fn options_of_geneve_that_do_not_count_are_one_of_any_kind() {
+    const TUNNEL: u16 = 16;
+    const GENEVE_OPTS: u16 = 8;
+    let read = |length: usize| {
+        let zeros = bytes(|writer| {
+            writer.nest(TUNNEL, |writer| writer.put(GENEVE_OPTS, &vec![0; length]));
+            begin(writer, 0);
+        });
+        read_match(&zeros, Some(&zeros)).unwrap()
+    };
+    // As long as that of OVN.
+    let one = read(8);
+    assert!(one.is_exactly(Field::GenevePresent, 1) && one.is_exactly(Field::GeneveLength, 8));
+    assert_eq!([one.key, one.mask].map(|of| of.get(Field::GeneveOptions0)), [1 << 96, 0x1f << 96]);
+    // A header alone, which tc cannot match, and more than one option has room for.
+    for length in [4, 132] {
+        let several = read(length);
+        assert!(several.is_exactly(Field::GenevePresent, 1));
+        assert_eq!(several.mask.get(Field::GeneveLength), 0);
+    }
+}
+
+#[test]
 fn what_is_not_known_is_an_error_and_not_left_out() {
     let key = bytes(|writer| {
         begin(writer, 0);

@@ -3,7 +3,8 @@
 //!
 //! It needs to be root in a kernel with the classifier, so the test runs itself again in the virtual machine of
 //! `tests/lab/run`. Arguments that are no options pick the stories whose names contain one of them; with `--rules=N` the
-//! agent is killed in the middle of so many installations (default 5,000).
+//! agent is killed in the middle of so many installations (default 5,000), with `--changes=N` a flow of Open vSwitch is
+//! changed so many times under traffic (default 300).
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
@@ -24,12 +25,20 @@ mod stream;
 mod upgrade;
 
 use std::process::{Command, ExitCode};
+use std::str::FromStr;
 use std::time::Instant;
 
 use sluice_tests::lab::{netdevsim, switch};
 
-/// A story by its name, which is told how many rules are many.
-type Story = (&'static str, fn(usize));
+/// What `--rules` and `--changes` say.
+#[derive(Clone, Copy)]
+struct Many {
+    rules: usize,
+    changes: u16,
+}
+
+/// A story by its name, which is told how many are many.
+type Story = (&'static str, fn(&Many));
 
 /// Those that need a simulated NIC.
 const SIMULATED: &[Story] = &[
@@ -62,8 +71,8 @@ const STORIES: &[Story] = &[
         source::connections_go_on_in_later_chains_and_what_misses_there_begins_again_in_ovs();
     }),
     ("tunnels_of_ovs_are_entered_and_left_before_it", |_| source::tunnels_of_ovs_are_entered_and_left_before_it()),
-    ("a_flow_that_changes_under_traffic_is_stale_for_less_than_said", |_| {
-        source::a_flow_that_changes_under_traffic_is_stale_for_less_than_said(1_000);
+    ("a_flow_that_changes_under_traffic_is_stale_for_less_than_said", |many| {
+        source::a_flow_that_changes_under_traffic_is_stale_for_less_than_said(many.changes);
     }),
     ("lost_messages_and_silent_flushes_end_in_the_flows_that_there_are", |_| {
         source::lost_messages_and_silent_flushes_end_in_the_flows_that_there_are();
@@ -137,7 +146,9 @@ const STORIES: &[Story] = &[
     ("rules_of_a_lost_state_are_said_and_taken_over_or_removed_as_asked_for", |_| {
         ownership::rules_of_a_lost_state_are_said_and_taken_over_or_removed_as_asked_for();
     }),
-    ("a_kill_in_the_middle_of_installations_loses_nothing", kill::a_kill_in_the_middle_of_installations_loses_nothing),
+    ("a_kill_in_the_middle_of_installations_loses_nothing", |many| {
+        kill::a_kill_in_the_middle_of_installations_loses_nothing(many.rules);
+    }),
 ];
 
 fn main() -> ExitCode {
@@ -159,11 +170,16 @@ fn outside() -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
+/// What an option says, which begins so.
+fn number<Number: FromStr>(option: &str, default: Number) -> Number {
+    let said = std::env::args().find_map(|argument| argument.strip_prefix(option).map(str::to_owned));
+    said.map_or(default, |said| said.parse().unwrap_or_else(|_| panic!("{option}{said} is no number that can be")))
+}
+
 fn inside() -> ExitCode {
     let begun = Instant::now();
     let filters: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let rules = std::env::args().find_map(|argument| argument.strip_prefix("--rules=").map(str::to_owned));
-    let rules = rules.map_or(5_000, |rules| rules.parse().expect("--rules takes a number"));
+    let many = Many { rules: number("--rules=", 5_000), changes: number("--changes=", 300) };
     let is_wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
     switch::load_modules();
     let (mut passed, mut failed, mut skipped) = (0, Vec::new(), 0);
@@ -181,7 +197,7 @@ fn inside() -> ExitCode {
         let at = Instant::now();
         // The thread alone enters namespaces, and what it complains of comes under its name.
         let thread = std::thread::Builder::new().name((*name).into());
-        let has_passed = thread.spawn(move || story(rules)).expect("a thread").join().is_ok();
+        let has_passed = thread.spawn(move || story(&many)).expect("a thread").join().is_ok();
         let seconds = at.elapsed().as_secs_f32();
         println!("test {name} ... {} ({seconds:.1} s)", if has_passed { "ok" } else { "FAILED" });
         if has_passed {

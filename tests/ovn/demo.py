@@ -1,0 +1,118 @@
+"""Sluice under OVN: traffic by Open vSwitch alone, and the same with Sluice in front, on three chassis in this machine.
+
+    tests/lab/run -- python3 tests/ovn/demo.py PROGRAMS
+
+PROGRAMS is the folder of sluiced, sluice and libsluice_ovs_feedback.so. Ends with 0 only if with Sluice all traffic fares as without.
+"""
+
+import collections
+import sys
+import time
+
+from agents import Agent, Look
+from network import Network, end_all
+from traffic import kinds, pings, ping_on
+
+BEGUN = time.monotonic()
+
+
+def main():
+    programs = sys.argv[1]
+    network = Network()
+    title("1. Three chassis, each with an unmodified Open vSwitch, under OVN: switches, a router, access lists, a load balancer, NAT")
+    network.start(f"{programs}/libsluice_ovs_feedback.so")
+
+    # Neighbours are found, and OVN says that a port is up before all of its flows are in place.
+    for kind in kinds():
+        kind.play()
+
+    title("2. What its workloads do, by Open vSwitch alone")
+    for kind in kinds():
+        check(kind, kind.play())
+        print(f"  {kind.expected:3} of {kind.count:3}  {kind.words}", flush=True)
+    lost = migrate(network, "two")
+    print(f"  {lost} pings are lost while a workload moves to another chassis")
+
+    title("3. Sluice starts in front of each Open vSwitch, with tc in software")
+    agents = [Agent(chassis, programs) for chassis in network.chassis.values()]
+    for agent in agents:
+        agent.start()
+
+    title("4. The same, and which part of the packets Sluice forwards past Open vSwitch")
+    seen = {}
+    for kind in kinds():
+        play_beside(kind, agents, seen)
+    lost = migrate(network, "three")
+    print(f"  {lost} pings are lost while the workload moves back")
+
+    title("5. The flows that were seen meanwhile, and why some are left to Open vSwitch")
+    report(seen)
+
+    title("6. Sluice ends; Open vSwitch forwards by itself")
+    for agent in agents:
+        agent.stop()
+        if agent.rules() != 0:
+            raise SystemExit(f"there are rules left at {agent.chassis.name}")
+    for kind in kinds():
+        check(kind, kind.play())
+    print("\nWith Sluice all traffic fares as without.")
+
+
+def title(words):
+    print(f"\n{words} ({time.monotonic() - BEGUN:.0f} s)", flush=True)
+
+
+def check(kind, succeeded):
+    if succeeded != kind.expected:
+        raise SystemExit(f"{kind.words}: {succeeded} of {kind.count}, not {kind.expected}")
+
+
+def play_beside(kind, agents, seen):
+    """Plays traffic with Sluice in front, and says who has forwarded it."""
+    before = [Look(agent) for agent in agents]
+    check(kind, kind.play())
+    forwarded = entered = 0
+    # Counters are polled.
+    time.sleep(0.5)
+    for agent, earlier in zip(agents, before):
+        look = Look(agent)
+        ours, all_of_them = look.since(earlier)
+        forwarded += ours
+        entered += all_of_them
+        seen.update({(agent.chassis.name, ufid): flow for ufid, flow in look.flows.items()})
+    share = 100 * forwarded // max(entered, 1)
+    print(f"  {kind.expected:3} of {kind.count:3}  {kind.words}: {share} % of {entered} packets", flush=True)
+
+
+def migrate(network, place):
+    """Has a workload move under traffic, and returns how many pings are lost."""
+    with ping_on("a", "10.2.0.2") as ping:
+        network.migrate("d", place)
+        network.settle()
+    if pings("a", "10.2.0.2", 20) != 20:
+        raise SystemExit("a workload that has moved does not answer every ping")
+    return ping.lost
+
+
+def report(seen):
+    """Says which flows were taken, and of the others why not."""
+    taken = [flow for flow in seen.values() if flow["state"] in ("partial", "offloaded")]
+    print(f"  {len(taken)} of {len(seen)} flows have rules")
+    reasons = collections.defaultdict(list)
+    for flow in seen.values():
+        if flow["refusal"] is not None:
+            reasons[flow["refusal"]["label"], flow["refusal"]["reason"].split(" 0x")[0]].append(flow)
+    for (label, reason), flows in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        print(f"  {len(flows):3} {label}: {reason}; such as {flows[0]['actions']}")
+    unexplained = [flow for flow in seen.values() if flow["state"] == "refused" and flow["refusal"] is None]
+    if unexplained:
+        raise SystemExit(f"nothing says why these are refused: {unexplained}")
+    moving = sum(flow["state"] in ("pending", "deleting") for flow in seen.values())
+    print(f"  {moving:3} were on their way in or out when they were seen last")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    finally:
+        end_all()
