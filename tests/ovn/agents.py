@@ -45,6 +45,11 @@ class Agent:
         if code != 0:
             raise SystemExit(f"the agent of {self.chassis.name} ended with {code}")
 
+    def complaints(self):
+        """What it has logged as a warning or as an error."""
+        log = self.chassis.folder / "sluiced.log"
+        return [line for line in log.read_text().splitlines() if " WARN " in line or " ERROR " in line]
+
     def sluice(self, *words):
         """Runs a command of `sluice`."""
         return run(str(self.programs / "sluice"), "--run-dir", f"{self.chassis.folder}/run", *words)

@@ -14,6 +14,8 @@ from network import Network, end_all
 from traffic import kinds, pings, ping_on
 
 BEGUN = time.monotonic()
+# How long it may take until the counters of flows are those of OpenFlow's rules.
+OPENFLOW_IS_BEHIND = 5
 
 
 def main():
@@ -40,19 +42,26 @@ def main():
 
     title("4. The same, and which part of the packets Sluice forwards past Open vSwitch")
     seen = {}
+    before = counted(network)
     for kind in kinds():
         play_beside(kind, agents, seen)
+    after = counted(network)
     lost = migrate(network, "three")
     print(f"  {lost} pings are lost while the workload moves back")
 
-    title("5. The flows that were seen meanwhile, and why some are left to Open vSwitch")
+    title("5. What OpenFlow has counted of it, beside the devices of workloads that stayed where they are")
+    compare(before, after, agents)
+
+    title("6. The flows that were seen meanwhile, and why some are left to Open vSwitch")
     report(seen)
 
-    title("6. Sluice ends; Open vSwitch forwards by itself")
+    title("7. Sluice ends; Open vSwitch forwards by itself")
     for agent in agents:
         agent.stop()
         if agent.rules() != 0:
             raise SystemExit(f"there are rules left at {agent.chassis.name}")
+        for complaint in agent.complaints():
+            print(f"  {agent.chassis.name}: {complaint}")
     for kind in kinds():
         check(kind, kind.play())
     print("\nWith Sluice all traffic fares as without.")
@@ -82,6 +91,23 @@ def play_beside(kind, agents, seen):
         seen.update({(agent.chassis.name, ufid): flow for ufid, flow in look.flows.items()})
     share = 100 * forwarded // max(entered, 1)
     print(f"  {kind.expected:3} of {kind.count:3}  {kind.words}: {share} % of {entered} packets", flush=True)
+
+
+def counted(network):
+    """What has come in from each workload that stays, once Open vSwitch has looked at all of its flows again."""
+    time.sleep(OPENFLOW_IS_BEHIND)
+    return {name: network.chassis[place].counted(f"to-{name}") for name, place in network.places.items() if name != "d"}
+
+
+def compare(before, after, agents):
+    """Compares OpenFlow's counters with those of devices. What misses in a later chain is counted by both, tc and Open vSwitch."""
+    twice = sum(agent.chain_misses() for agent in agents)
+    print(f"  {twice} packets have missed in later chains, and are counted twice")
+    for name in before:
+        device, openflow = (now - then for now, then in zip(after[name], before[name]))
+        print(f"  {name}: {device} packets by the device, {openflow} by OpenFlow")
+        if not device <= openflow <= device + twice:
+            raise SystemExit("OpenFlow has counted something else")
 
 
 def migrate(network, place):

@@ -7,6 +7,7 @@ third, and address translation to a network outside, which one of the chassis is
 import json
 import os
 import pathlib
+import re
 import subprocess
 import time
 
@@ -101,6 +102,16 @@ class Chassis:
         links = json.loads(run("ip", "-n", self.name, "-stats", "-json", "link", "show"))
         ours = [link for link in links if link["ifname"].startswith(("to-", "genev_sys"))]
         return sum(link["stats64"]["rx"]["packets"] for link in ours)
+
+    def counted(self, device):
+        """Packets that have come in at a port as its device has counted, and as the first table of OpenFlow has."""
+        link = json.loads(run("ip", "-n", self.name, "-stats", "-json", "link", "show", "dev", device))[0]
+        rules = run("ovs-ofctl", "dump-flows", f"unix:{self.folder}/br-int.mgmt", f"table=0,in_port={self.number_of(device)}")
+        return link["stats64"]["rx"]["packets"], sum(int(packets) for packets in re.findall(r"n_packets=(\d+)", rules))
+
+    def number_of(self, device):
+        """OpenFlow's number of a port."""
+        return run("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", "get", "interface", device, "ofport").strip()
 
     def spawn(self, *words, **more):
         """Starts a program in its namespace."""

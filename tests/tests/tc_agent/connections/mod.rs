@@ -287,7 +287,7 @@ pub(crate) fn a_connection_that_begins_has_flows_only_after_the_time_that_is_con
     router.set("nf_conntrack_tcp_timeout_close", Duration::from_secs(1));
     let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
     let daemon = router.start(&format!("{TRANSLATED}after = \"{}s\"\n", AFTER.as_secs()));
-    let added = || daemon.metric("sluice_flow_operations_total{op=\"add\"}").unwrap();
+    let installed = || daemon.metric("sluice_flow_operations_total{op=\"install\"}").unwrap();
 
     // One that is short costs no rule, not after it has ended either.
     let begun = Instant::now();
@@ -297,7 +297,7 @@ pub(crate) fn a_connection_that_begins_has_flows_only_after_the_time_that_is_con
     short.abort();
     eventually("the kernel has forgotten the connection", || entries("tcp").is_empty());
     std::thread::sleep((AFTER + Duration::from_secs(1)).saturating_sub(begun.elapsed()));
-    assert_eq!(added(), 0.0);
+    assert_eq!(installed(), 0.0);
 
     let (begun, forwarded) = (Instant::now(), router.forwarded());
     let mut long = Connection::new(&listener);
