@@ -94,8 +94,8 @@ class Chassis:
         ip_in(self.name, *words)
 
     def vsctl(self, *words):
-        """Runs commands on its Open vSwitch."""
-        run("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", "--timeout=60", *words)
+        """Runs commands on its Open vSwitch, and returns what they say."""
+        return run("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", "--timeout=60", *words)
 
     def entered(self):
         """Packets that have come in from workloads, from outside and by tunnels, as their devices have counted."""
@@ -111,7 +111,7 @@ class Chassis:
 
     def number_of(self, device):
         """OpenFlow's number of a port."""
-        return run("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", "get", "interface", device, "ofport").strip()
+        return self.vsctl("get", "interface", device, "ofport").strip()
 
     def spawn(self, *words, **more):
         """Starts a program in its namespace."""
