@@ -1,6 +1,6 @@
 # What others rely on: `make demo`, `make test`, `make packages`, `make bench`. Each brings what it needs on a fresh Debian machine.
 
-.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-clients test-ovn test-rdma-core packages image test-packages test-arm64 test-systemd bench lab clean
+.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-clients test-ovn test-vendor-kernel test-rdma-core packages image test-packages test-arm64 test-systemd bench lab clean
 
 # `sluiced` and `sluice`, in target/release.
 build:
@@ -27,8 +27,8 @@ test-connectx:
 	scripts/test connectx
 
 # Both, and every scenario on both kernels and on the device, of which the others play a part; and test-pages, test-browser,
-# test-clients, test-ovn, test-rdma-core and test-packages.
-test-all: test-pages test-browser test-clients test-ovn test-rdma-core test-packages
+# test-clients, test-ovn, test-vendor-kernel, test-rdma-core and test-packages.
+test-all: test-pages test-browser test-clients test-ovn test-vendor-kernel test-rdma-core test-packages
 	scripts/test all
 
 # `make demo` and what `make test` installs, in a new root of Debian.
@@ -58,6 +58,15 @@ test-ovn:
 	scripts/setup ovn
 	cargo build --workspace --lib --bins
 	OVN=1 SLUICE_BIN=target/debug scripts/demo
+
+# Flows of Open vSwitch and the same OVN on a kernel that is configured as vendors of NICs do it, and built from Debian's source.
+test-vendor-kernel:
+	scripts/setup test
+	scripts/setup ovn
+	scripts/setup vendor-kernel
+	cargo build --workspace --lib --bins
+	kernel=$$(tests/vendor-kernel/build) && export LAB_KERNEL=$$kernel && \
+		cargo test -p sluice-tests --test tc_agent ovs && OVN=1 SLUICE_BIN=target/debug scripts/demo
 
 # The mirror with the rdma-core and the libclang of Debian 13.
 test-rdma-core:

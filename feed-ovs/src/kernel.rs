@@ -8,7 +8,7 @@ use netlink_sys::protocols::NETLINK_GENERIC;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use sluice_netdev::netlink::attribute::{Malformed, TooLong};
+use sluice_netdev::netlink::attribute::{Malformed, TooLong, Writer};
 use sluice_netdev::netlink::message::{Answer, Header, Message, Messages, flag, write};
 
 use crate::families::{Families, Family, Found};
@@ -49,6 +49,8 @@ pub struct Kernel {
 
 /// `OVS_DP_CMD_GET`, `OVS_VPORT_CMD_GET` and `OVS_FLOW_CMD_GET`.
 const GET: u8 = 3;
+/// `OVS_DP_CMD_SET`
+const SET: u8 = 4;
 const DATAPATH_VERSION: u8 = 2;
 const VERSION: u8 = 1;
 
@@ -95,6 +97,21 @@ impl Kernel {
         })
     }
 
+    /// Has a datapath take packets on at the recirculation id of the chain of tc where they missed, if the kernel can (`CONFIG_NET_TC_SKB_EXT`).
+    /// Takes `CAP_NET_ADMIN`.
+    pub fn share_recirculation(&mut self, datapath: &Datapath) -> Result<(), KernelError> {
+        const FEATURES: u16 = 5;
+        // All are set at once, so that the others are those that were read.
+        let missing = Malformed::Missing { place: "message of ovs_datapath", kind: FEATURES };
+        let features = datapath.features.ok_or(missing)? | Datapath::RECIRC_SHARING;
+        let body = |writer: &mut Writer<'_>| {
+            writer.raw(&datapath.index.to_ne_bytes());
+            writer.put(FEATURES, &features.to_ne_bytes());
+        };
+        let command = (SET, DATAPATH_VERSION);
+        self.request(self.families.datapath.number, command, flag::REQUEST | flag::ACK, body, &mut |_| Ok(()))
+    }
+
     /// The families, for who listens to them.
     pub(crate) const fn families(&self) -> Families {
         self.families
@@ -113,17 +130,28 @@ impl Kernel {
     fn dump(
         &mut self,
         family: u16,
-        (command, version): (u8, u8),
+        command: (u8, u8),
         header: &[u8],
+        see: &mut dyn FnMut(&[u8]) -> Result<(), Malformed>,
+    ) -> Result<(), KernelError> {
+        self.request(family, command, flag::REQUEST | flag::DUMP, |writer| writer.raw(header), see)
+    }
+
+    /// Sends a request, and passes on what is behind the header of each message that answers it.
+    fn request(
+        &mut self,
+        family: u16,
+        (command, version): (u8, u8),
+        flags: u16,
+        body: impl FnOnce(&mut Writer<'_>),
         see: &mut dyn FnMut(&[u8]) -> Result<(), Malformed>,
     ) -> Result<(), KernelError> {
         self.sequence = self.sequence.wrapping_add(1);
         let wanted = self.sequence;
         let mut request = Vec::new();
-        let flags = flag::REQUEST | flag::DUMP;
         write(&mut request, Header { kind: family, flags, sequence: wanted, port: 0 }, |writer| {
             writer.raw(&[command, version, 0, 0]);
-            writer.raw(header);
+            body(writer);
         })?;
         send(&self.netlink, &request, SendFlags::empty()).map_err(io::Error::from)?;
         loop {
@@ -140,7 +168,9 @@ impl Kernel {
                     Answer::Acknowledgement(told) if told.errno != 0 => {
                         return Err(io::Error::from_raw_os_error(told.errno).into());
                     }
-                    Answer::Acknowledgement(_) | Answer::Overrun | Answer::Noop => {}
+                    // A dump ends otherwise.
+                    Answer::Acknowledgement(_) => return Ok(()),
+                    Answer::Overrun | Answer::Noop => {}
                 }
             }
         }

@@ -222,9 +222,12 @@ fn messages_of_all_families_are_read_behind_their_headers() {
         &bytes(|writer| {
             writer.put_text(1, "ovs-system");
             writer.put(3, &statistics);
+            u32(writer, 5, 0b0110);
         }),
     );
-    assert_eq!(Datapath::read(&datapath), Ok(Datapath { index: 9, name: "ovs-system".to_owned(), flows: 7 }));
+    let expected = Datapath { index: 9, name: "ovs-system".to_owned(), flows: 7, features: Some(6) };
+    assert!(expected.shares_recirculation());
+    assert_eq!(Datapath::read(&datapath), Ok(expected));
     let vport = behind(
         9,
         &bytes(|writer| {

@@ -42,6 +42,8 @@ pub struct Terms {
     pub expiry: Expiry,
     /// Who wants it.
     pub origin: Origin,
+    /// Whether the datapath that it comes from takes a packet on in the later chain where it missed. If not, the packet begins again there.
+    pub goes_on: bool,
     /// Whether the UFID was given, and is not the one that the identity yields.
     has_given_ufid: bool,
 }
@@ -107,6 +109,12 @@ impl Flow {
     #[must_use]
     pub fn with_origin(&self, origin: Origin) -> Self {
         self.with(|head| head.terms = Arc::new(Terms { origin, ..Terms::clone(self) }))
+    }
+
+    /// The same flow, of a datapath that takes a packet on in the later chain where it missed.
+    #[must_use]
+    pub fn going_on(&self) -> Self {
+        self.with(|head| head.terms = Arc::new(Terms { goes_on: true, ..Terms::clone(self) }))
     }
 
     /// The same flow under the name of another one, which has the same match.
@@ -220,7 +228,7 @@ impl Terms {
         actions: ActionList,
         (priority, expiry, origin, has_given_ufid): (Priority, Expiry, Origin, bool),
     ) -> Self {
-        Self { mask, actions, priority, expiry, origin, has_given_ufid }
+        Self { mask, actions, priority, expiry, origin, goes_on: false, has_given_ufid }
     }
 
     /// Whether these are the terms of the very mask and list of actions, and of all the rest.
@@ -230,10 +238,11 @@ impl Terms {
         actions: &ActionList,
         rest: (Priority, Expiry, Origin, bool),
     ) -> bool {
-        let Self { priority, expiry, origin, has_given_ufid, .. } = *self;
+        let Self { priority, expiry, origin, goes_on, has_given_ufid, .. } = *self;
         Arc::ptr_eq(&self.mask, mask)
             && Arc::ptr_eq(&self.actions, actions)
             && (priority, expiry, origin, has_given_ufid) == rest
+            && !goes_on
     }
 
     /// The same with an equal mask and an equal list of actions.

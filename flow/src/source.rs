@@ -88,6 +88,8 @@ pub struct SourceReport {
     pub trouble: Option<String>,
     /// What the system does not hear of its flows, if it does not hear all.
     pub caveat: Option<String>,
+    /// What becomes of a packet that misses in a later chain, to which flows of the source have sent it: in words, if the source tells.
+    pub chain_miss: Option<&'static str>,
     /// Ports whose flows have no rule, with the reason.
     pub ports_left_out: Vec<(String, String)>,
     /// Flows that the other system has.

@@ -343,7 +343,7 @@ fn continuation(flow: &Flow, chain_miss: MissPolicy) -> Option<Refusal> {
         MissPolicy::Drop => flow.chain() == ChainId::ROOT && flow.jumps().is_empty(),
         // What comes there is the packet as it came in, whatever rules have done.
         MissPolicy::Representor => true,
-        MissPolicy::Kernel => flow.lets_begin_again(),
+        MissPolicy::Kernel => flow.goes_on || flow.lets_begin_again(),
     };
     let chain = || flow.jumps().first().copied().unwrap_or(flow.chain());
     (!is_possible).then(|| Refusal::Continuation { chain: chain() })

@@ -65,7 +65,8 @@ fn known(count: Option<u64>) -> String {
 
 /// What a source tells of itself: in a line, and one more for each thing that a person should know.
 fn write_source(origin: Origin, report: &SourceReport, out: &mut dyn Output) -> std::fmt::Result {
-    let SourceReport { subject, trouble, caveat, ports_left_out, flows, flows_left_out, reasons, .. } = report;
+    let SourceReport { subject, trouble, caveat, chain_miss, ports_left_out, flows, flows_left_out, reasons, .. } =
+        report;
     write!(out, "  source {}: {subject}, ", origin.name())?;
     match trouble {
         Some(trouble) => writeln!(out, "cannot be read: {trouble}")?,
@@ -77,6 +78,9 @@ fn write_source(origin: Origin, report: &SourceReport, out: &mut dyn Output) -> 
     }
     for (port, reason) in ports_left_out {
         writeln!(out, "    without port {port}: {reason}")?;
+    }
+    if let Some(what) = chain_miss {
+        writeln!(out, "    a packet that misses in a later chain {what}")?;
     }
     caveat.iter().try_for_each(|caveat| writeln!(out, "    {caveat}"))
 }

@@ -101,6 +101,7 @@ fn sources(agent: &AgentView) -> Value {
             "subject": report.subject,
             "trouble": report.trouble,
             "caveat": report.caveat,
+            "chain_miss": report.chain_miss,
             "ports_left_out": ports,
             "reasons": reasons,
         });

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use sluice_feed_conntrack::{ConntrackSource, Options as ConnectionOptions};
 use sluice_feed_ovs::source::{DatapathSource, FeedbackError, Options};
 use sluice_flow::Origin;
+use sluice_flow::backend::MissPolicy;
 use sluice_flow::source::{Source, SourceReport};
 use sluice_host::lifecycle::{Lifecycle, Stop};
 
@@ -86,6 +87,7 @@ fn datapath(ovs: &OvsSource, config: &Config) -> Result<DatapathSource, Feedback
     DatapathSource::open(Options {
         datapath: ovs.datapath.clone(),
         underlay: ovs.underlay.clone(),
+        shares_recirculation: config.backend.kind().chain_miss == MissPolicy::Kernel,
         queue_bytes: ovs.queue_bytes,
         feedback,
         interval: config.poll_interval,

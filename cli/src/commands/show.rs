@@ -183,6 +183,8 @@ fn sources(statistics: &Value) -> Vec<String> {
         let of = |key: &str| source[key].as_array().into_iter().flatten().filter_map(Value::as_str);
         let notes =
             of("reasons").map(str::to_owned).chain(of("ports_left_out").map(|port| format!("without port {port}")));
+        let chain_miss = source["chain_miss"].as_str();
+        let notes = notes.chain(chain_miss.map(|what| format!("a packet that misses in a later chain {what}")));
         let notes = notes.chain(source["caveat"].as_str().map(str::to_owned));
         lines.extend(notes.map(|note| format!("          {note}")));
     }

@@ -18,6 +18,8 @@ pub(super) struct Flows {
     unnamed: u64,
     /// The number of the last comparison.
     round: u32,
+    /// The datapath takes packets on in later chains.
+    go_on: bool,
 }
 
 struct Known {
@@ -27,6 +29,16 @@ struct Known {
 }
 
 impl Flows {
+    /// None yet, of a datapath that takes packets on in later chains or does not.
+    pub(super) fn new(go_on: bool) -> Self {
+        Self { go_on, ..Self::default() }
+    }
+
+    /// Whether the datapath takes packets on in later chains.
+    pub(super) const fn go_on(&self) -> bool {
+        self.go_on
+    }
+
     /// How many flows the datapath has.
     pub(super) fn count(&self) -> u64 {
         self.named.len() as u64 + self.unnamed
@@ -63,7 +75,7 @@ impl Flows {
             Ok(Some((matching, actions))) => {
                 let key = MaskedKey::new(&matching);
                 let flow = Flow::new(Some(ufid), key, actions, Priority::default(), EXPIRY, intake.seed());
-                intake.put(flow).map_err(|refusal| refusal.to_string())
+                intake.put(if self.go_on { flow.going_on() } else { flow }).map_err(|refusal| refusal.to_string())
             }
             Ok(None) => Err("the kernel does not tell all of it".to_owned()),
             Err(reason) => Err(reason.to_string()),

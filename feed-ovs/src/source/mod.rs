@@ -14,6 +14,11 @@
 //! - A message that is not understood takes the rule of its flow out.
 //! - When the source stops, or the datapath is gone, all rules are taken out.
 //!
+//! A packet that misses in a later chain of tc goes on in the datapath at that recirculation id where the kernel can
+//! (`OVS_DP_F_TC_RECIRC_SHARING`), for which the source asks as ovs-vswitchd does with `hw-offload`. That stays so when the source stops, for
+//! rules that a kill leaves behind need it, and nothing else heeds it. An ovs-vswitchd that starts keeps it. If another program takes it back,
+//! the source asks again. With other kernels the packet begins again.
+//!
 //! Open vSwitch deletes a flow that the kernel counts nothing for. So what the device counts goes back to ovs-vswitchd by
 //! [`sluice_feedback`], if a library of ours is loaded there. Without it flows are made anew every max-idle, and its counters are short.
 
@@ -44,6 +49,8 @@ pub struct Options {
     pub datapath: String,
     /// The port that packets of tunnels take; without one tunnels are left out.
     pub underlay: Option<String>,
+    /// Whether the datapath shall take packets on where they missed in a chain, if the kernel can: they come to it from there.
+    pub shares_recirculation: bool,
     /// The bytes of notifications that wait at most.
     pub queue_bytes: usize,
     /// The socket at which the library in ovs-vswitchd asks for what was counted, and for how many flows there is memory; `None` if Open

@@ -20,6 +20,10 @@ const BETWEEN_COMPARISONS: Duration = Duration::from_secs(1);
 /// What a person should know while ovs-vswitchd takes no feedback.
 const SHORT: &str =
     "ovs-vswitchd does not hear what is forwarded here: its counters are short, and it makes flows anew every max-idle";
+/// What becomes of packets that miss in a later chain.
+const GOES_ON: &str = "goes on in Open vSwitch at that recirculation id";
+const BEGINS_AGAIN: &str =
+    "begins again in Open vSwitch, so that flows which change a packet before recirc() are left out";
 /// How often flows that were not taken on are tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -62,6 +66,8 @@ struct Follower<'a> {
     ports: Ports,
     /// All must be compared, as soon as that may be.
     must_compare: bool,
+    /// What the datapath is now, as far as was heard.
+    told: Option<Datapath>,
     /// The datapath is gone.
     is_gone: bool,
 }
@@ -77,10 +83,21 @@ impl<'a> Session<'a> {
         let mut kernel = Kernel::open()?;
         // Before anything is asked, so that nothing is missed that comes after the answer.
         let listener = Listener::open(&kernel, options.queue_bytes)?;
-        let Datapath { index: datapath, .. } = find(&mut kernel, options)?;
-        let (flows, ports) = (Flows::default(), Ports::default());
-        let follower =
-            Follower { options, report, feedback, intake, datapath, flows, ports, must_compare: false, is_gone: false };
+        let datapath = find(&mut kernel, options)?;
+        let go_on = options.shares_recirculation && can_go_on(&mut kernel, &datapath);
+        report.chain_miss = options.shares_recirculation.then_some(if go_on { GOES_ON } else { BEGINS_AGAIN });
+        let follower = Follower {
+            options,
+            report,
+            feedback,
+            intake,
+            datapath: datapath.index,
+            flows: Flows::new(go_on),
+            ports: Ports::default(),
+            must_compare: false,
+            told: None,
+            is_gone: false,
+        };
         let now = Instant::now();
         let mut session = Self { kernel, listener, follower, differs: false, compared: now, told: now };
         session.compare()?;
@@ -131,6 +148,10 @@ impl<'a> Session<'a> {
         if follower.is_gone {
             return Err(Trouble::NoDatapath);
         }
+        if let Some(datapath) = follower.told.take() {
+            self.keep_going_on(&datapath)?;
+        }
+        let follower = &mut self.follower;
         if heard == Heard::NotAll {
             follower.report.losses += 1;
             tracing::warn!(
@@ -145,7 +166,9 @@ impl<'a> Session<'a> {
 
     /// Asks how many flows there are: that they went all at once is told nobody.
     fn look(&mut self) -> Result<(), Trouble> {
-        let Datapath { flows, .. } = find(&mut self.kernel, self.follower.options)?;
+        let datapath = find(&mut self.kernel, self.follower.options)?;
+        self.keep_going_on(&datapath)?;
+        let Datapath { flows, .. } = datapath;
         let expected = self.follower.flows.count();
         // What comes in the same moment is not expected yet.
         let differs =
@@ -154,6 +177,15 @@ impl<'a> Session<'a> {
             self.follower.must_compare = true;
         }
         self.differs = differs;
+        Ok(())
+    }
+
+    /// Asks again that packets go on where they missed, if somebody has taken that back. Without it, rules would be wrong.
+    fn keep_going_on(&mut self, datapath: &Datapath) -> Result<(), Trouble> {
+        if self.follower.flows.go_on() && !datapath.shares_recirculation() {
+            tracing::info!("{} is asked again to take packets on where they missed in a chain", datapath.name);
+            self.kernel.share_recirculation(datapath)?;
+        }
         Ok(())
     }
 
@@ -238,10 +270,27 @@ impl Follower<'_> {
             }
             Notification::Datapath(change, payload) => {
                 let told = Datapath::read(payload)?;
-                self.is_gone |= change == Change::Deleted && told.index == self.datapath;
+                if told.index == self.datapath {
+                    self.is_gone |= change == Change::Deleted;
+                    self.told = Some(told);
+                }
             }
         }
         Ok(())
+    }
+}
+
+/// Whether a datapath takes packets on where they missed in a chain, of which the kernel has to be asked.
+fn can_go_on(kernel: &mut Kernel, datapath: &Datapath) -> bool {
+    if datapath.shares_recirculation() {
+        return true;
+    }
+    match kernel.share_recirculation(datapath) {
+        Ok(()) => true,
+        Err(reason) => {
+            tracing::info!("{} takes no packets on where they missed in a chain: {reason}", datapath.name);
+            false
+        }
     }
 }
 

@@ -32,16 +32,22 @@ pub struct Datapath {
     pub name: String,
     /// How many flows it has.
     pub flows: u64,
+    /// What programs have asked of it (`OVS_DP_F_*`), if the kernel tells.
+    pub features: Option<u32>,
 }
 
 impl Datapath {
+    /// `OVS_DP_F_TC_RECIRC_SHARING`: a packet that missed in a chain of tc is taken on at the recirculation id of that number.
+    pub const RECIRC_SHARING: u32 = 1 << 2;
+
     /// Reads a message of `ovs_datapath`, behind the header of netlink.
     pub fn read(payload: &[u8]) -> Result<Self, Malformed> {
         const PLACE: &str = "message of ovs_datapath";
         const NAME: u16 = 1;
         const STATISTICS: u16 = 3;
+        const FEATURES: u16 = 5;
         let (index, attributes) = after_headers(payload, PLACE)?;
-        let (mut name, mut flows) = (None, 0);
+        let (mut name, mut flows, mut features) = (None, 0, None);
         for attribute in Attributes::new(attributes, PLACE) {
             let attribute = attribute?;
             match attribute.kind {
@@ -52,10 +58,16 @@ impl Datapath {
                     let _: [u8; 24] = statistics.bytes()?;
                     flows = statistics.u64()?;
                 }
+                FEATURES => features = Some(attribute.u32()?),
                 _ => {}
             }
         }
-        Ok(Self { index, name: name.ok_or(Malformed::Missing { place: PLACE, kind: NAME })?, flows })
+        Ok(Self { index, name: name.ok_or(Malformed::Missing { place: PLACE, kind: NAME })?, flows, features })
+    }
+
+    /// Whether a packet that missed in a chain of tc is taken on there.
+    pub fn shares_recirculation(&self) -> bool {
+        self.features.is_some_and(|features| features & Self::RECIRC_SHARING != 0)
     }
 }
 

@@ -53,21 +53,31 @@ impl OffloadingVswitchd {
         let schema = "/usr/share/openvswitch/vswitch.ovsschema";
         vswitchd.tool("ovsdb-tool", &["create", &vswitchd.path("conf.db"), schema]);
         let remote = format!("--remote=punix:{}", vswitchd.path("db.sock"));
-        vswitchd.spawn("ovsdb-server", &[&vswitchd.path("conf.db"), &remote]);
+        let mut database = vswitchd.command("ovsdb-server");
+        database.args([&vswitchd.path("conf.db"), &remote]);
+        vswitchd.spawn(database);
         eventually("the database is there", || UnixStream::connect(vswitchd.folder.join("db.sock")).is_ok());
-        let database = format!("unix:{}", vswitchd.path("db.sock"));
         vswitchd.configure("--no-wait init");
         for setting in settings.split(' ') {
             vswitchd.configure(&format!("--no-wait set Open_vSwitch . other_config:{setting}"));
         }
-        let control = format!("--unixctl={}", vswitchd.path("vswitchd.ctl"));
         vswitchd.environment =
             environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        vswitchd.spawn("ovs-vswitchd", &[&database, "-vconsole:off", "-vfile:off", "-vsyslog:off", &control]);
-        vswitchd.environment.clear();
+        vswitchd.spawn_daemon();
         let ports = ports.iter().map(|port| format!(" -- add-port br0 {port}")).collect::<String>();
         vswitchd.configure(&format!("add-br br0 -- set bridge br0 fail-mode=secure{ports}"));
         vswitchd
+    }
+
+    /// Kills the daemon and starts it again. The datapath stays meanwhile; rules of OpenFlow do not.
+    pub fn kill_and_start(&mut self) {
+        let mut killed = self.processes.pop().expect("the daemon");
+        killed.kill().expect("a process");
+        killed.wait().expect("a process");
+        self.spawn_daemon();
+        // Until it has its bridge.
+        self.configure("set bridge br0 fail-mode=secure");
+        eventually("the daemon answers", || self.appctl(&["version"]).is_ok());
     }
 
     /// Adds a tunnel as a port of its bridge.
@@ -152,9 +162,18 @@ impl OffloadingVswitchd {
         assert_eq!(ran.code, Some(0), "{program} {arguments:?}: {}", ran.err);
     }
 
-    fn spawn(&mut self, program: &str, arguments: &[&str]) {
-        let child = self.command(program).args(arguments).stderr(Stdio::null()).stdout(Stdio::null()).spawn();
-        self.processes.push(child.unwrap_or_else(|error| panic!("{program}: {error}")));
+    fn spawn_daemon(&mut self) {
+        let database = format!("unix:{}", self.path("db.sock"));
+        let control = format!("--unixctl={}", self.path("vswitchd.ctl"));
+        let mut command = self.command("ovs-vswitchd");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.args([&database, "-vconsole:off", "-vfile:off", "-vsyslog:off", &control]);
+        self.spawn(command);
+    }
+
+    fn spawn(&mut self, mut command: Command) {
+        let child = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn();
+        self.processes.push(child.unwrap_or_else(|error| panic!("{command:?}: {error}")));
     }
 
     fn command(&self, program: &str) -> Command {
@@ -166,7 +185,6 @@ impl OffloadingVswitchd {
                 command
             }
         };
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.env("OVS_RUNDIR", &self.folder).env("OVS_LOGDIR", &self.folder).env("OVS_DBDIR", &self.folder);
         command
     }

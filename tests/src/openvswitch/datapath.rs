@@ -12,6 +12,7 @@ use super::{Unsayable, encode_actions, encode_match};
 
 const NEW: u8 = 1;
 const DELETE: u8 = 2;
+const SET: u8 = 4;
 /// `OVS_METER_CMD_SET` and `OVS_METER_CMD_DEL`: this family counts otherwise.
 const METER_SET: u8 = 2;
 const METER_DELETE: u8 = 3;
@@ -60,6 +61,17 @@ pub struct Datapath {
     families: Families,
     /// `struct ovs_header`: the interface index of the local port, by which the datapath is known.
     header: [u8; 4],
+}
+
+/// Asks the datapath with this index for these features, and for no others.
+pub fn set_features(index: u32, features: u32) {
+    let mut generic = Generic::open();
+    let family = generic.family("ovs_datapath").expect("the module is there");
+    let mut attributes = Attributes::default();
+    attributes.put_u32(DP_USER_FEATURES, features);
+    generic
+        .ask(family, SET, 2, &[&index.to_ne_bytes(), attributes.bytes()].concat())
+        .unwrap_or_else(|failure| panic!("features {features:#x}: {failure}"));
 }
 
 /// The numbers of the module's netlink families.

@@ -11,7 +11,7 @@ mod key;
 mod tunnel;
 
 pub use actions::encode_actions;
-pub use datapath::{Datapath, NotInstalled, forget_connections};
+pub use datapath::{Datapath, NotInstalled, forget_connections, set_features};
 pub use generic::Failure;
 pub use key::encode_match;
 

@@ -13,6 +13,7 @@ mod configured;
 mod connections;
 mod disturbances;
 mod feedback;
+mod going_on;
 mod kill;
 mod life;
 mod mirroring;
@@ -50,6 +51,12 @@ const SIMULATED: &[Story] = &[
     }),
     ("rules_come_back_with_a_nic_that_is_reloaded", |_| simulated::rules_come_back_with_a_nic_that_is_reloaded()),
 ];
+
+/// Those that need a kernel as vendors of NICs have it, such as that of `tests/vendor-kernel/build`.
+const OF_VENDORS: &[Story] =
+    &[("translated_connections_have_rules_and_what_misses_goes_on_in_ovs_where_it_missed", |_| {
+        going_on::translated_connections_have_rules_and_what_misses_goes_on_in_ovs_where_it_missed();
+    })];
 
 const STORIES: &[Story] = &[
     ("flows_are_added_counted_and_shown", |_| life::flows_are_added_counted_and_shown()),
@@ -184,13 +191,18 @@ fn inside() -> ExitCode {
     switch::load_modules();
     let (mut passed, mut failed, mut skipped) = (0, Vec::new(), 0);
     let mut wanted: Vec<_> = STORIES.iter().filter(|(name, _)| is_wanted(name)).collect();
-    let simulated = SIMULATED.iter().filter(|(name, _)| is_wanted(name));
-    if netdevsim::load() {
-        wanted.extend(simulated);
-    } else {
-        for (name, _) in simulated {
-            println!("test {name} ... ignored, there is no netdevsim for this kernel");
-            skipped += 1;
+    for (stories, is_possible, lacking) in [
+        (SIMULATED, netdevsim::load(), "there is no netdevsim for this kernel"),
+        (OF_VENDORS, going_on::is_possible(), "this kernel has no CONFIG_NET_TC_SKB_EXT"),
+    ] {
+        let stories = stories.iter().filter(|(name, _)| is_wanted(name));
+        if is_possible {
+            wanted.extend(stories);
+        } else {
+            for (name, _) in stories {
+                println!("test {name} ... ignored, {lacking}");
+                skipped += 1;
+            }
         }
     }
     for (name, story) in wanted {

@@ -16,11 +16,11 @@ use crate::stream::{self, Stream};
 /// How long a rule may outlive its flow here. It is 1.5 s where the machine does nothing else; what reads both is late on a busy one, too.
 const BOUND: Duration = Duration::from_secs(5);
 
-const KEYS: &str = "tc.policy = \"skip_hw\"";
-const TABLE: &str = "[source.ovs]\n";
+pub(crate) const KEYS: &str = "tc.policy = \"skip_hw\"";
+pub(crate) const TABLE: &str = "[source.ovs]\n";
 
 /// The client's port, where each datagram shall be of one flow.
-const SOURCE: u16 = 6000;
+pub(crate) const SOURCE: u16 = 6000;
 
 struct Beside {
     switch: Switch,
@@ -79,7 +79,7 @@ fn start(switch: &Switch, tables: &str) -> Daemon {
 }
 
 /// Flows of the source, as the agent has them.
-fn ours(daemon: &Daemon) -> Vec<Value> {
+pub(crate) fn ours(daemon: &Daemon) -> Vec<Value> {
     let listed: Value = serde_json::from_str(&sluice(daemon, &["dump-flows", "--json"])).unwrap();
     listed.as_array().unwrap().iter().filter(|flow| flow["source"] == "ovs").cloned().collect()
 }

@@ -48,14 +48,17 @@ struct End {
 }
 
 /// What the end of a chain does to the packets that it passes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum EndKind {
-    /// They are as the chain's rules have left them.
+    /// They go the kernel's own way, as the chain's rules have left them.
     #[default]
     Plain,
     /// They forget their connection. Open vSwitch, in which they begin again, takes the connection that a packet comes with for what an
     /// earlier flow has found (`ovs_ct_fill_key` in `net/openvswitch/conntrack.c`), and there has been none.
     Forgets,
+    /// They have missed, which the kernel notes with the number of the chain (`tcf_classify` in `net/sched/cls_api.c`). Open vSwitch takes them
+    /// on at that recirculation id.
+    GoesOn,
 }
 
 impl EndKind {
@@ -63,7 +66,16 @@ impl EndKind {
     pub(crate) fn of(flow: &Flow) -> Self {
         let tracks = |action: &FlowAction| matches!(action, FlowAction::Conntrack(_));
         let may_be_tracked = flow.chain() != ChainId::ROOT || flow.actions.iter().any(tracks);
-        if flow.origin.is_reactive() && may_be_tracked { Self::Forgets } else { Self::Plain }
+        match flow.origin.is_reactive() {
+            true if flow.goes_on => Self::GoesOn,
+            true if may_be_tracked => Self::Forgets,
+            _ => Self::Plain,
+        }
+    }
+
+    /// Whether an end of this kind does for a flow that needs another.
+    fn serves(self, needed: Self) -> bool {
+        needed == Self::Plain || self == needed
     }
 }
 
@@ -79,13 +91,13 @@ impl Chains {
         closed.ends.into_keys().map(|hook| end_id(hook, chain.0)).collect()
     }
 
-    /// Whether a chain has an end at a hook of that kind or a stronger one, so that rules there may jump to it. Fails if the chain is not open.
+    /// Whether a chain has an end at a hook that does for that kind, so that rules there may jump to it. Fails if the chain is not open.
     pub(crate) fn has_end(&self, hook: Hook, chain: ChainId, kind: EndKind) -> Result<bool, Refusal> {
         if chain == ChainId::ROOT {
             return Ok(true);
         }
         match self.shard(chain).lock().get(&chain).filter(|chain| chain.is_open) {
-            Some(chain) => Ok(chain.ends.get(&hook).is_some_and(|end| end.kind >= kind)),
+            Some(chain) => Ok(chain.ends.get(&hook).is_some_and(|end| end.kind.serves(kind))),
             None => {
                 let reason = format!("chain {chain} is not open").into();
                 Err(Refusal::Action { action: ActionKind::Recirc, reason }.until(Cause::Chain))
@@ -98,8 +110,9 @@ impl Chains {
         let mut shard = self.shard(chain).lock();
         let ends = &mut shard.entry(chain).or_default().ends;
         let known = ends.get(&hook).map(|end| end.kind).unwrap_or_default();
-        // Two workers may have made one each, of which the stronger is there.
-        ends.insert(hook, End { kind: kind.max(known), taken: Some(0) });
+        // Two workers may have made one each: a plain one never takes the place of another.
+        let kind = if known.serves(kind) { known } else { kind };
+        ends.insert(hook, End { kind, taken: Some(0) });
     }
 
     /// A chain has an end at a hook that was there before.
@@ -188,12 +201,15 @@ impl Chains {
 
 /// The end of a chain: packets go on as if there had been no rules.
 pub(crate) fn end(hook: Hook, chain: ChainId, kind: EndKind, agent: AgentId, policy: OffloadPolicy) -> Filter {
-    let mut actions = vec![Action::new(Operation::Generic, Control::Ok)];
+    let verdict = if kind == EndKind::GoesOn { Control::Continue } else { Control::Ok };
+    let mut actions = vec![Action::new(Operation::Generic, verdict)];
     // What hardware alone has seen has no connection of the kernel's.
     if kind == EndKind::Forgets && policy != OffloadPolicy::SkipSoftware {
         let forget = Conntrack { bits: conntrack_bit::CLEAR, ..Conntrack::default() };
         actions.insert(0, Action::new(Operation::Conntrack(Box::new(forget)), Control::Pipe));
     }
+    // A driver has the kernel go on in the chain where hardware missed, and cannot take a verdict that is none.
+    let policy = if kind == EndKind::GoesOn { OffloadPolicy::SkipHardware } else { policy };
     actions[0].cookie = Some(Cookie::from(mark(agent)));
     let flower = Flower { actions, flags: install::flags(policy), ..Flower::default() };
     Filter { id: end_id(hook, chain.0), flower }
@@ -239,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_forgets_serves_all_and_a_plain_one_does_not() {
+    fn any_end_does_for_flows_that_need_a_plain_one_and_for_others_only_their_own() {
         let chains = Chains::default();
         chains.open(ChainId(5));
         chains.adopt_end(HOOK, ChainId(5));
@@ -249,6 +265,9 @@ mod tests {
         assert_eq!([EndKind::Plain, EndKind::Forgets].map(serves), [true, true]);
         chains.add_end(HOOK, ChainId(5), EndKind::Plain);
         assert!(serves(EndKind::Forgets), "another worker came later, and has changed nothing");
+        assert!(!serves(EndKind::GoesOn));
+        chains.add_end(HOOK, ChainId(5), EndKind::GoesOn);
+        assert_eq!([EndKind::Plain, EndKind::Forgets, EndKind::GoesOn].map(serves), [true, false, true]);
     }
 
     #[test]
@@ -281,7 +300,9 @@ mod tests {
         assert!(!Priorities::has(LAST_PRIORITY) && !Priorities::has(LAST_PRIORITY + 1));
         let end = |kind| end(HOOK, ChainId(21), kind, AgentId(77), OffloadPolicy::SkipHardware).flower.actions;
         assert_eq!([EndKind::Plain, EndKind::Forgets].map(|kind| end(kind).len()), [1, 2]);
-        for kind in [EndKind::Plain, EndKind::Forgets] {
+        let verdict = |kind| end(kind).last().map(|action| action.control);
+        assert_eq!([EndKind::Plain, EndKind::GoesOn].map(verdict), [Control::Ok, Control::Continue].map(Some));
+        for kind in [EndKind::Plain, EndKind::Forgets, EndKind::GoesOn] {
             let note = end(kind)[0].cookie.unwrap();
             assert_eq!(owner_of_end(note.bytes()), Some(AgentId(77)));
         }

@@ -237,7 +237,7 @@ impl Queue {
                 let end = chains::end(hook, chain, kind, self.writer.core.agent, self.writer.core.policy);
                 let request = match kind {
                     EndKind::Plain => Request::Add(end),
-                    EndKind::Forgets => Request::Replace(end),
+                    EndKind::Forgets | EndKind::GoesOn => Request::Replace(end),
                 };
                 match self.writer.installer.submit_one(request) {
                     // Another worker may have been quicker.
