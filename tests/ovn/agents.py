@@ -60,7 +60,15 @@ class Agent:
 
     def chain_misses(self):
         """Packets that a first flow has counted, and that then went to the datapath all the same."""
-        return json.loads(self.sluice("show", "--json"))["lookups"]["chain_misses"]
+        return self.show()["lookups"]["chain_misses"]
+
+    def goes_on(self):
+        """Whether these go on in the datapath where they missed."""
+        return self.show()["sources"]["states"]["ovs"]["chain_miss"].startswith("goes on")
+
+    def show(self):
+        """What it says of itself."""
+        return json.loads(self.sluice("show", "--json"))
 
     def rules(self):
         """How many rules of tc are at the ports of the chassis."""

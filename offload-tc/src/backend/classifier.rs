@@ -84,7 +84,7 @@ impl Backend for Classifier {
     }
 
     fn notes(&self) -> Vec<String> {
-        let misses = self.core.ledger.chains.misses();
+        let misses = self.core.ledger.chains.counted_twice();
         let note = || {
             format!(
                 "{misses} packets have missed in later chains: flows of the chains before have counted them, and so does whoever forwards them"

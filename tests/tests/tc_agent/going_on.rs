@@ -51,6 +51,7 @@ pub(crate) fn translated_connections_have_rules_and_what_misses_goes_on_in_ovs_w
     eventually("the rules have forwarded all of them", || counts(&daemon) == before.map(|packets| packets + 50));
     assert!(misses >= 1.0, "packets had missed in later chains");
     assert_eq!(daemon.metric("sluice_chain_misses_total"), Some(misses));
+    assert!(!sluice(&daemon, &["show"]).contains("have missed in later chains"), "none was counted twice");
     eventually("OpenFlow has counted each packet once", || counted(&vswitchd) == sent);
     assert_eq!(connections(), 1, "no packet has begun again as one of another connection");
 

@@ -30,6 +30,8 @@ pub(crate) struct Chains {
     shards: [Mutex<HashMap<ChainId, Chain>>; SHARDS],
     /// Packets that ends have taken, as of the last listing.
     misses: AtomicU64,
+    /// Those of them that did not go on, so that whoever took them next has counted them from the beginning.
+    counted_twice: AtomicU64,
 }
 
 #[derive(Default)]
@@ -136,11 +138,19 @@ impl Chains {
         // One that was put in anew counts from zero.
         let more = packets.checked_sub(before).unwrap_or(packets);
         self.misses.fetch_add(more, Ordering::Relaxed);
+        if end.kind != EndKind::GoesOn {
+            self.counted_twice.fetch_add(more, Ordering::Relaxed);
+        }
     }
 
     /// How many packets have missed in later chains, as of the last listing.
     pub(crate) fn misses(&self) -> u64 {
         self.misses.load(Ordering::Relaxed)
+    }
+
+    /// How many of these have been counted by flows of the chains before, and again by whoever has forwarded them.
+    pub(crate) fn counted_twice(&self) -> u64 {
+        self.counted_twice.load(Ordering::Relaxed)
     }
 
     /// All ends at a hook are gone.
@@ -282,7 +292,10 @@ mod tests {
         chains.note_taken(&id, 2);
         chains.note_taken(&id, 2);
         chains.note_taken(&end_id(HOOK, 6), 50);
-        assert_eq!(chains.misses(), 5);
+        assert_eq!((chains.misses(), chains.counted_twice()), (5, 5));
+        chains.add_end(HOOK, ChainId(5), EndKind::GoesOn);
+        chains.note_taken(&id, 4);
+        assert_eq!((chains.misses(), chains.counted_twice()), (9, 5));
     }
 
     #[test]
