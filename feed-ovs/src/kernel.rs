@@ -34,6 +34,9 @@ pub enum KernelError {
     /// A request does not fit into a message.
     #[error("generic netlink: {0}")]
     TooLong(#[from] TooLong),
+    /// A program that told of its datapath is gone.
+    #[error("ovs-vswitchd is gone")]
+    Gone,
     /// No answer came in time.
     #[error("generic netlink: the kernel does not answer")]
     Silent,

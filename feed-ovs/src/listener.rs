@@ -1,6 +1,7 @@
 //! What the kernel tells of datapaths, ports and flows as they change. Listening needs no privileges.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use netlink_sys::Socket as Netlink;
@@ -19,9 +20,10 @@ const RECEIVE_BUFFER: usize = 1 << 16;
 /// Datagrams that are taken before the caller has its turn again.
 const TURN: usize = 1024;
 
-/// A socket that hears of changes in the network namespace that it was opened in.
+/// A socket that hears of changes: from the kernel, in the network namespace that it was opened in, or from a program that tells of its own
+/// datapath in the kernel's messages.
 pub struct Listener {
-    netlink: Netlink,
+    socket: Box<dyn AsFd + Send>,
     received: Box<[u8]>,
     families: Families,
 }
@@ -73,18 +75,29 @@ impl Listener {
         for family in [families.datapath, families.vport, families.flow] {
             netlink.add_membership(family.group)?;
         }
-        Ok(Self { netlink, received: vec![0; RECEIVE_BUFFER].into(), families })
+        Ok(Self { socket: Box::new(netlink), received: vec![0; RECEIVE_BUFFER].into(), families })
+    }
+
+    /// Hears what a program tells by a socket that keeps messages apart, under numbers of families of its own.
+    pub(crate) fn of_program(socket: OwnedFd, families: Families) -> Self {
+        Self { socket: Box::new(socket), received: vec![0; RECEIVE_BUFFER].into(), families }
+    }
+
+    /// The socket.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Waits for changes, at most so long, and passes on those that have come.
     pub fn receive(&mut self, at_most: Duration, see: &mut dyn FnMut(Notification<'_>)) -> Result<Heard, KernelError> {
         let timeout = Timespec::try_from(at_most).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
-        match poll(&mut [PollFd::new(&self.netlink, PollFlags::IN)], Some(&timeout)) {
+        match poll(&mut [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)], Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(io::Error::from(errno).into()),
         }
         for _ in 0..TURN {
-            let length = match recv(&self.netlink, &mut self.received[..], RecvFlags::empty()) {
+            let length = match recv(self.socket.as_fd(), &mut self.received[..], RecvFlags::empty()) {
+                Ok((0, _)) => return Err(KernelError::Gone),
                 Ok((length, _)) => length,
                 Err(Errno::AGAIN) => return Ok(Heard::All),
                 Err(Errno::NOBUFS) => return Ok(Heard::NotAll),
@@ -115,7 +128,7 @@ impl Listener {
     /// Throws away what was told so far, and forgets whether some was lost: what is asked for from now on is newer.
     pub fn discard(&mut self) -> Result<(), KernelError> {
         loop {
-            match recv(&self.netlink, &mut self.received[..], RecvFlags::empty()) {
+            match recv(self.socket.as_fd(), &mut self.received[..], RecvFlags::empty()) {
                 Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(errno) => return Err(io::Error::from(errno).into()),

@@ -1,18 +1,14 @@
 //! The agent's socket, at which the library in ovs-vswitchd asks for the memory.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
-};
 
+use crate::door::{Door, Peer};
 use crate::memory::Refusal;
 use crate::protocol::{Message, Received, receive, send};
 use crate::publisher::Publisher;
@@ -75,46 +71,23 @@ pub enum Offered {
     Refused(Refusal),
 }
 
-struct Peer {
-    socket: OwnedFd,
-    pid: i32,
-}
-
 /// Hands the memory of a [`Publisher`] over, and takes that of an earlier one back.
 ///
-/// Everybody may connect whom the folder lets in, for ovs-vswitchd runs as root here and as a user of its own there. The kernel says whose
-/// process it is, and only root's, the agent's own user's and those of `users` are spoken to. Who is let in can make OVS count wrongly, and
-/// is as trusted in that as ovs-vswitchd itself; it cannot make the agent forward anything.
+/// Who is let in can make OVS count wrongly, and is as trusted in that as ovs-vswitchd itself; it cannot make the agent forward anything.
 pub struct Handover {
-    path: PathBuf,
-    listener: OwnedFd,
-    users: Vec<u32>,
+    door: Door,
     peers: Vec<Peer>,
 }
 
 impl Handover {
     /// Listens. A socket that nobody listens at any more is replaced.
     pub fn bind(path: &Path, users: &[u32]) -> io::Result<Self> {
-        let address = SocketAddrUnix::new(path)?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let new = || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-        match connect(new()?, &address) {
-            Ok(()) | Err(Errno::AGAIN) => return Err(io::ErrorKind::AddrInUse.into()),
-            Err(Errno::CONNREFUSED) => std::fs::remove_file(path)?,
-            Err(_) => {}
-        }
-        let listener = new()?;
-        bind(&listener, &address)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
-        listen(&listener, 16)?;
-        let mut users = users.to_vec();
-        users.extend([0, rustix::process::geteuid().as_raw()]);
-        Ok(Self { path: path.to_owned(), listener, users, peers: Vec::new() })
+        Ok(Self { door: Door::open(path, users)?, peers: Vec::new() })
     }
 
     /// Waits until somebody wants something, at most so long; says whether somebody does.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
-        let sockets = self.peers.iter().map(|peer| peer.socket.as_fd()).chain([self.listener.as_fd()]);
+        let sockets = self.peers.iter().map(|peer| peer.socket.as_fd()).chain([self.door.as_fd()]);
         let mut sockets: Vec<_> = sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
         let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
         match poll(&mut sockets, Some(&timeout)) {
@@ -130,14 +103,10 @@ impl Handover {
     pub fn serve(&mut self, publisher: &mut Publisher) -> Vec<Event> {
         let mut events = Vec::new();
         for _ in 0..MAX_AT_ONCE {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let Ok(socket) = accept_with(&self.listener, flags) else { break };
-            let Ok(who) = socket_peercred(&socket) else { continue };
-            let (uid, pid) = (who.uid.as_raw(), who.pid.as_raw_nonzero().get());
-            if self.users.contains(&uid) {
-                self.peers.push(Peer { socket, pid });
-            } else {
-                events.push(Event::Denied { uid });
+            match self.door.next() {
+                Some(Ok(peer)) => self.peers.push(peer),
+                Some(Err(uid)) => events.push(Event::Denied { uid }),
+                None => break,
             }
             if self.peers.len() > MAX_PEERS {
                 events.push(Event::Gone { pid: self.peers.remove(0).pid });
@@ -187,11 +156,5 @@ impl Peer {
             }
         }
         true
-    }
-}
-
-impl Drop for Handover {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -48,6 +48,7 @@
 mod ancillary;
 pub mod answer;
 mod attachment;
+mod door;
 mod handover;
 pub mod layout;
 mod marks;
@@ -58,6 +59,7 @@ mod records;
 mod status;
 
 pub use attachment::Attachment;
+pub use door::{Door, Peer};
 pub use handover::{Event, Handover, Offered, SOCKET};
 pub use memory::{Refusal, SEALS, Shape};
 pub use publisher::{CreateError, Full, Publisher};

@@ -51,6 +51,9 @@ impl Default for ConntrackSource {
 pub struct OvsSource {
     /// The datapath of the kernel. Its ports become ports of the agent, under their names and numbers. Default `"ovs-system"`.
     pub datapath: String,
+    /// Whether ovs-vswitchd hands its flows over and keeps only those that the device refuses, for which it has to be built with
+    /// `deploy/ovs/dpif-offload-sluice.c`. Default `false`: Open vSwitch keeps all of them, and knows nothing of this agent.
+    pub handed_over: bool,
     /// The name of the port that packets of tunnels take. Without one, which is the default, ports of tunnels and their flows are left to
     /// Open vSwitch.
     pub underlay: Option<String>,
@@ -65,7 +68,13 @@ pub struct OvsSource {
 
 impl Default for OvsSource {
     fn default() -> Self {
-        Self { datapath: "ovs-system".to_owned(), underlay: None, feedback: Feedback::Shared, queue_bytes: 8 << 20 }
+        Self {
+            datapath: "ovs-system".to_owned(),
+            handed_over: false,
+            underlay: None,
+            feedback: Feedback::Shared,
+            queue_bytes: 8 << 20,
+        }
     }
 }
 

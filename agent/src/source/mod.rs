@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::TryRecvError;
 use parking_lot::Mutex;
 use sluice_feed_conntrack::{ConntrackSource, Options as ConnectionOptions};
-use sluice_feed_ovs::source::{DatapathSource, FeedbackError, Options};
+use sluice_feed_ovs::source::{DatapathSource, FeedbackError, HandedOverSource, Options};
 use sluice_flow::Origin;
 use sluice_flow::backend::MissPolicy;
 use sluice_flow::source::{Source, SourceReport};
@@ -21,6 +21,9 @@ use crate::config::{Config, Feedback, OvsSource};
 
 /// In the run folder: where the library in ovs-vswitchd looks for the agent, unless it is told otherwise.
 const FEEDBACK_SOCKET: &str = "ovs-feedback.sock";
+
+/// In the run folder: where ovs-vswitchd hands flows over.
+const FLOWS_SOCKET: &str = "ovs-flows.sock";
 
 /// How long a source may take to stop and to have its rules taken out.
 const STOP_DEADLINE: Duration = ANSWER_TIME.saturating_add(Duration::from_secs(5));
@@ -59,7 +62,7 @@ pub fn run(agent: &Arc<Agent>, lifecycle: &mut Lifecycle) -> io::Result<()> {
 fn configured(config: &Config) -> Result<Vec<Box<dyn Source>>, FeedbackError> {
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     if let Some(ovs) = &config.sources.ovs {
-        sources.push(Box::new(datapath(ovs, config)?));
+        sources.push(datapath(ovs, config)?);
     }
     if let Some(conntrack) = &config.sources.conntrack {
         sources.push(Box::new(ConntrackSource::new(ConnectionOptions {
@@ -79,18 +82,23 @@ fn translates_whole(config: &Config) -> bool {
     config.backend.name() != "tc" || config.backend.settings().get("policy").is_some_and(|policy| policy == "skip_sw")
 }
 
-fn datapath(ovs: &OvsSource, config: &Config) -> Result<DatapathSource, FeedbackError> {
+fn datapath(ovs: &OvsSource, config: &Config) -> Result<Box<dyn Source>, FeedbackError> {
     let feedback = match ovs.feedback {
         Feedback::Shared => Some((config.run_dir.join(FEEDBACK_SOCKET), config.flow_limit)),
         Feedback::None => None,
     };
-    DatapathSource::open(Options {
+    let options = Options {
         datapath: ovs.datapath.clone(),
         underlay: ovs.underlay.clone(),
         shares_recirculation: config.backend.kind().chain_miss == MissPolicy::Kernel,
         queue_bytes: ovs.queue_bytes,
         feedback,
         interval: config.poll_interval,
+    };
+    Ok(if ovs.handed_over {
+        Box::new(HandedOverSource::open(options, &config.run_dir.join(FLOWS_SOCKET))?)
+    } else {
+        Box::new(DatapathSource::open(options)?)
     })
 }
 

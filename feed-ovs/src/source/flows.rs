@@ -49,6 +49,11 @@ impl Flows {
         self.named.contains_key(&ufid)
     }
 
+    /// The names of those that the agent has taken on.
+    pub(super) fn taken_names(&self) -> impl Iterator<Item = Ufid> {
+        self.named.iter().filter(|(_, known)| known.is_taken).map(|(ufid, _)| *ufid)
+    }
+
     /// How many of them have a UFID.
     pub(super) fn named(&self) -> usize {
         self.named.len()

@@ -24,6 +24,8 @@
 
 mod feedback;
 mod flows;
+mod follower;
+mod handed_over;
 mod ports;
 mod session;
 
@@ -35,6 +37,7 @@ use sluice_flow::source::{Intake, Source, SourceReport};
 
 use self::feedback::Feedback;
 pub use self::feedback::FeedbackError;
+pub use self::handed_over::HandedOverSource;
 use self::session::Session;
 
 /// How long a datapath that is not there is left alone.

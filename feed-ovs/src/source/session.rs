@@ -8,22 +8,16 @@ use sluice_netdev::netlink::attribute::Malformed;
 use super::Options;
 use super::feedback::Feedback;
 use super::flows::Flows;
+use super::follower::{BEGINS_AGAIN, Follower, GOES_ON};
 use super::ports::Ports;
 use crate::kernel::{Kernel, KernelError};
-use crate::listener::{Change, Heard, Listener, Notification};
-use crate::wire::{Datapath, FlowMessage, Vport};
+use crate::listener::{Heard, Listener};
+use crate::wire::Datapath;
 
 /// How often the kernel is asked how many flows it has.
 const LOOK: Duration = Duration::from_millis(100);
 /// The time between two comparisons, at least.
 const BETWEEN_COMPARISONS: Duration = Duration::from_secs(1);
-/// What a person should know while ovs-vswitchd takes no feedback.
-const SHORT: &str =
-    "ovs-vswitchd does not hear what is forwarded here: its counters are short, and it makes flows anew every max-idle";
-/// What becomes of packets that miss in a later chain.
-const GOES_ON: &str = "goes on in Open vSwitch at that recirculation id";
-const BEGINS_AGAIN: &str =
-    "begins again in Open vSwitch, so that flows which change a packet before recirc() are left out";
 /// How often flows that were not taken on are tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -53,23 +47,6 @@ pub(super) struct Session<'a> {
     differs: bool,
     compared: Instant,
     told: Instant,
-}
-
-/// What notifications change.
-struct Follower<'a> {
-    options: &'a Options,
-    report: &'a mut SourceReport,
-    feedback: Option<&'a mut Feedback>,
-    intake: &'a dyn Intake,
-    datapath: u32,
-    flows: Flows,
-    ports: Ports,
-    /// All must be compared, as soon as that may be.
-    must_compare: bool,
-    /// What the datapath is now, as far as was heard.
-    told: Option<Datapath>,
-    /// The datapath is gone.
-    is_gone: bool,
 }
 
 impl<'a> Session<'a> {
@@ -212,76 +189,15 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Looks at what has come of the flows, and tells of it.
+    /// Tells what has come of the flows. Those that somebody has deleted by a command are put in again, as Open vSwitch would.
     fn tell(&mut self) {
-        let follower = &mut self.follower;
-        let mut wanted = 0;
-        follower.intake.visit(&mut |standing| {
-            wanted += 1;
-            if let Some(feedback) = &mut follower.feedback {
-                feedback.tell(&standing);
-            }
-        });
-        // Somebody has deleted flows by a command. As Open vSwitch would, the source puts them in again.
-        if wanted < follower.flows.taken() {
-            follower.must_compare = true;
-        }
-        follower.report.flows = follower.flows.named();
-        follower.report.flows_left_out = follower.flows.named() - follower.flows.taken();
-        follower.report.ports_left_out = follower.ports.left_out();
-        let is_heard = follower.feedback.as_ref().is_some_and(|feedback| feedback.is_taken());
-        follower.report.caveat = (!is_heard).then(|| SHORT.to_owned());
-        follower.intake.report(follower.report.clone());
+        self.follower.must_compare |= self.follower.tell();
         self.told = Instant::now();
     }
 }
 
-impl Follower<'_> {
-    fn take(&mut self, notification: Notification<'_>) -> Result<(), Malformed> {
-        match notification {
-            Notification::Flow(change, payload) => {
-                let (datapath, name) = FlowMessage::read_name(payload)?;
-                if datapath != self.datapath {
-                    return Ok(());
-                }
-                self.report.messages += 1;
-                if change == Change::Deleted {
-                    if let (Some(feedback), Some(ufid)) = (&mut self.feedback, name) {
-                        // What was counted since it was last told.
-                        self.intake.standing(ufid).iter().for_each(|standing| feedback.tell(standing));
-                        feedback.end(ufid);
-                    }
-                    self.flows.end(name, self.intake);
-                } else if !self.flows.put(payload, self.intake) {
-                    self.must_compare = true;
-                }
-            }
-            Notification::Vport(change, payload) => {
-                let vport = Vport::read(payload)?;
-                if vport.datapath != self.datapath {
-                    return Ok(());
-                }
-                match change {
-                    Change::Deleted => self.ports.vanish(&vport, self.intake),
-                    Change::New | Change::Set => {
-                        self.ports.appear(&vport, self.options.underlay.as_deref(), self.intake);
-                    }
-                }
-            }
-            Notification::Datapath(change, payload) => {
-                let told = Datapath::read(payload)?;
-                if told.index == self.datapath {
-                    self.is_gone |= change == Change::Deleted;
-                    self.told = Some(told);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Whether a datapath takes packets on where they missed in a chain, of which the kernel has to be asked.
-fn can_go_on(kernel: &mut Kernel, datapath: &Datapath) -> bool {
+pub(super) fn can_go_on(kernel: &mut Kernel, datapath: &Datapath) -> bool {
     if datapath.shares_recirculation() {
         return true;
     }

@@ -154,6 +154,11 @@ impl FlowMessage {
         Ok(read)
     }
 
+    /// The name of a flow as it stands in messages.
+    pub fn name(ufid: &Ufid) -> [u8; 16] {
+        write_ufid(*ufid)
+    }
+
     /// Reads of the same message whose flow it is only, which also one tells that is not understood as a whole.
     pub fn read_name(payload: &[u8]) -> Result<(u32, Option<Ufid>), Malformed> {
         const PLACE: &str = "message of ovs_flow";
@@ -174,7 +179,13 @@ pub fn now() -> Duration {
     Duration::new(now.tv_sec.try_into().unwrap_or_default(), now.tv_nsec.try_into().unwrap_or_default())
 }
 
-/// Four words in the order of the machine, the highest first.
+/// The bytes of a UFID in messages: four words in the order of the machine, the highest first.
+fn write_ufid(ufid: Ufid) -> [u8; 16] {
+    let mut bytes = ufid.0.to_be_bytes();
+    bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|word| *word = u32::from_be_bytes(*word).to_ne_bytes());
+    bytes
+}
+
 fn read_ufid(attribute: &Attribute<'_>) -> Result<Ufid, Malformed> {
     let bytes: [u8; 16] = attribute.bytes()?;
     let (words, _) = bytes.as_chunks::<4>();

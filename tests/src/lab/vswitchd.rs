@@ -2,7 +2,7 @@
 //! (`tc-policy=skip_hw`).
 
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ const UPTIME: Duration = Duration::from_secs(12);
 /// `ovs-vswitchd` with a bridge, in a folder of its own; with its end the bridge and what it put into tc are gone.
 pub struct OffloadingVswitchd {
     folder: PathBuf,
+    /// Where its programs are, if they are not those of the system.
+    programs: Option<PathBuf>,
     /// The network namespace that it is in, if it is another.
     space: Option<String>,
     /// Of the daemon alone.
@@ -43,15 +45,28 @@ impl OffloadingVswitchd {
 
     /// One that looks at its flows as ever, with settings and an environment of its own: without `hw-offload=true` the kernel's datapath
     /// keeps them.
-    pub fn start_with((space, ports): (Option<&str>, &[&str]), settings: &str, environment: &[(&str, &str)]) -> Self {
+    pub fn start_with(place: (Option<&str>, &[&str]), settings: &str, environment: &[(&str, &str)]) -> Self {
+        Self::start_of(None, place, settings, environment)
+    }
+
+    /// The same of the programs in a folder, beside which the schema of their database is.
+    pub fn start_of(
+        programs: Option<&Path>,
+        (space, ports): (Option<&str>, &[&str]),
+        settings: &str,
+        environment: &[(&str, &str)],
+    ) -> Self {
         while uptime() < UPTIME {
             std::thread::sleep(Duration::from_millis(100));
         }
         let folder = new_folder();
         std::fs::create_dir_all(&folder).expect("the folder is made");
-        let mut vswitchd = Self { folder, space: space.map(str::to_owned), environment: vec![], processes: vec![] };
-        let schema = "/usr/share/openvswitch/vswitch.ovsschema";
-        vswitchd.tool("ovsdb-tool", &["create", &vswitchd.path("conf.db"), schema]);
+        let programs = programs.map(Path::to_owned);
+        let schemas = programs.clone().unwrap_or_else(|| "/usr/share/openvswitch".into());
+        let space = space.map(str::to_owned);
+        let mut vswitchd = Self { folder, programs, space, environment: vec![], processes: vec![] };
+        let schema = schemas.join("vswitch.ovsschema").display().to_string();
+        vswitchd.tool("ovsdb-tool", &["create", &vswitchd.path("conf.db"), &schema]);
         let remote = format!("--remote=punix:{}", vswitchd.path("db.sock"));
         let mut database = vswitchd.command("ovsdb-server");
         database.args([&vswitchd.path("conf.db"), &remote]);
@@ -177,11 +192,12 @@ impl OffloadingVswitchd {
     }
 
     fn command(&self, program: &str) -> Command {
+        let program = self.programs.as_ref().map_or_else(|| program.into(), |folder| folder.join(program));
         let mut command = match &self.space {
             None => Command::new(program),
             Some(space) => {
                 let mut command = Command::new("ip");
-                command.args(["netns", "exec", space, program]);
+                command.args(["netns", "exec", space]).arg(program);
                 command
             }
         };

@@ -1,7 +1,7 @@
 //! A kernel that hands a packet which missed in a later chain of tc to Open vSwitch at that recirculation id (`CONFIG_NET_TC_SKB_EXT`).
 
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use sluice_feed_ovs::Kernel;
@@ -21,6 +21,7 @@ const TRANSLATED: u16 = 7000;
 pub(crate) fn is_possible() -> bool {
     Command::new("zgrep")
         .args(["-qx", "CONFIG_NET_TC_SKB_EXT=y", "/proc/config.gz"])
+        .stderr(Stdio::null())
         .status()
         .is_ok_and(|it| it.success())
 }

@@ -4,7 +4,8 @@
 //! It needs to be root in a kernel with the classifier, so the test runs itself again in the virtual machine of
 //! `tests/lab/run`. Arguments that are no options pick the stories whose names contain one of them; with `--rules=N` the
 //! agent is killed in the middle of so many installations (default 5,000), with `--changes=N` a flow of Open vSwitch is
-//! changed so many times under traffic (default 300).
+//! changed so many times under traffic (default 300); `--ovs=FOLDER` names the
+//! programs of `tests/ovs-native/build`.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
@@ -14,6 +15,7 @@ mod connections;
 mod disturbances;
 mod feedback;
 mod going_on;
+mod handed_over;
 mod kill;
 mod life;
 mod mirroring;
@@ -57,6 +59,11 @@ const OF_VENDORS: &[Story] =
     &[("translated_connections_have_rules_and_what_misses_goes_on_in_ovs_where_it_missed", |_| {
         going_on::translated_connections_have_rules_and_what_misses_goes_on_in_ovs_where_it_missed();
     })];
+
+/// Those that need an Open vSwitch built with our provider, whose folder `--ovs=` names.
+const NATIVE: &[Story] = &[("flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own", |_| {
+    handed_over::flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own();
+})];
 
 const STORIES: &[Story] = &[
     ("flows_are_added_counted_and_shown", |_| life::flows_are_added_counted_and_shown()),
@@ -194,6 +201,7 @@ fn inside() -> ExitCode {
     for (stories, is_possible, lacking) in [
         (SIMULATED, netdevsim::load(), "there is no netdevsim for this kernel"),
         (OF_VENDORS, going_on::is_possible(), "this kernel has no CONFIG_NET_TC_SKB_EXT"),
+        (NATIVE, handed_over::programs().is_some(), "--ovs= names no Open vSwitch with our provider"),
     ] {
         let stories = stories.iter().filter(|(name, _)| is_wanted(name));
         if is_possible {

@@ -1,0 +1,940 @@
+/*
+ * Hands flows of Open vSwitch 4.0 to Sluice, and keeps those that Sluice does not take in Open vSwitch's own datapath.
+ *
+ * For who builds Open vSwitch: this file goes to lib/, and dpif-offload-sluice.patch beside it names it in three places. It is used where
+ * other_config:hw-offload is true and other_config:hw-offload-priority begins with "sluice"; other_config:sluice-run-dir is the agent's
+ * run_dir, /run/sluice by default. The agent has `handed_over = true` in [source.ovs].
+ *
+ * A flow that is put is sent to the agent, and that is all that the caller waits for. If the agent refuses it, the next call of operate() puts
+ * it into the kernel's datapath, and for a minute the agent is not asked for it again. What the agent counts is in the memory of
+ * docs/feedback.md. When the agent goes, all flows go to the kernel's datapath. There is no thread: whoever calls looks at the socket.
+ */
+
+#include <config.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "dpif-offload.h"
+#include "dpif-offload-provider.h"
+#include "hash.h"
+#include "netdev-provider.h"
+#include "netdev-vport.h"
+#include "netlink.h"
+#include "odp-util.h"
+#include "timeval.h"
+#include "util.h"
+
+#include "openvswitch/dynamic-string.h"
+#include "openvswitch/hmap.h"
+#include "openvswitch/list.h"
+#include "openvswitch/ofpbuf.h"
+#include "openvswitch/vlog.h"
+
+VLOG_DEFINE_THIS_MODULE(dpif_offload_sluice);
+
+/* Messages are those of the kernel's families ovs_datapath, ovs_vport and ovs_flow, under these numbers. */
+enum { FAMILY_DATAPATH = 0x10, FAMILY_VPORT, FAMILY_FLOW };
+
+/* How long it takes until the agent is looked for again, and a refused flow is sent again; in ms. */
+#define AGAIN 1000
+#define REFUSED_FOR 60000
+/* How long the end of a flow may wait for room on its way to the agent; in ms. */
+#define PATIENCE 1000
+/* Bytes of what is sent and not received yet. */
+#define QUEUE (8 << 20)
+#define DUMP_BATCH 50
+
+/* A flow that the agent has, or may have. */
+struct sluice_flow {
+    struct hmap_node node;       /* In 'flows', by UFID. */
+    struct ovs_list orphan_node; /* In 'orphans' once the agent has it no more. */
+    ovs_u128 ufid;
+    struct ofpbuf *key, *mask, *actions;
+    struct dpif_flow_stats zero; /* What was counted when the counters were last asked to begin anew. */
+};
+
+/* A flow that the agent has refused. */
+struct sluice_refusal {
+    struct hmap_node node;
+    ovs_u128 ufid;
+    long long int until;
+};
+
+/* The memory of docs/feedback.md. */
+struct sluice_memory {
+    int socket;
+    const uint64_t *words;
+    size_t length;
+};
+
+struct sluice_offload {
+    struct dpif_offload offload;
+    uint32_t features; /* OVS_DP_F_* of the datapath. */
+    char *datapath;
+    atomic_bool is_enabled;
+
+    struct ovs_mutex mutex; /* Protects all below. */
+    char *run_dir;
+    int socket;
+    long long int again;
+    struct hmap flows;
+    struct ovs_list orphans;
+    struct hmap refused;
+    struct sluice_memory memory;
+};
+
+static struct sluice_offload *
+sluice_cast(const struct dpif_offload *offload)
+{
+    dpif_offload_assert_class(offload, &dpif_offload_sluice_class);
+    return CONTAINER_OF(offload, struct sluice_offload, offload);
+}
+
+static uint32_t
+hash_ufid(const ovs_u128 *ufid)
+{
+    return hash_bytes(ufid, sizeof *ufid, 0);
+}
+
+/* What was counted. */
+
+#define RECORDS (131072 / 8)
+#define RECORD 8 /* Words. */
+
+static bool
+memory_is_right(const uint64_t *words, size_t length)
+{
+    return length > RECORDS * 8 && !memcmp(words, "SLUICEFB", 8) && words[1] == 1 && words[2] == RECORD * 8 && is_pow2(words[4])
+           && words[4] <= 1 << 24 && RECORDS * 8 + words[4] * RECORD * 8 <= length;
+}
+
+static void
+memory_forget(struct sluice_memory *memory)
+{
+    if (memory->words) {
+        munmap(CONST_CAST(uint64_t *, memory->words), memory->length);
+        memory->words = NULL;
+    }
+    if (memory->socket >= 0) {
+        close(memory->socket);
+        memory->socket = -1;
+    }
+}
+
+static void
+memory_say(struct sluice_memory *memory, uint32_t kind, uint32_t number)
+{
+    struct { char letters[8]; uint32_t version, kind, number, zero; } message = { "", 1, kind, number, 0 };
+
+    memcpy(message.letters, "SLUICEFB", 8);
+    if (send(memory->socket, &message, sizeof message, MSG_NOSIGNAL) < 0) {
+        VLOG_DBG("the agent's memory: %s", ovs_strerror(errno));
+    }
+}
+
+/* Takes the memory, if the agent has offered it by now. */
+static void
+memory_take(struct sluice_memory *memory)
+{
+    union { struct cmsghdr header; char bytes[CMSG_SPACE(sizeof(int))]; } control;
+    char bytes[24];
+    struct iovec part = { bytes, sizeof bytes };
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
+    };
+    struct cmsghdr *beside;
+    struct stat status;
+    int file;
+    void *words;
+
+    if (memory->words || memory->socket < 0 || recvmsg(memory->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 24) {
+        return;
+    }
+    beside = CMSG_FIRSTHDR(&message);
+    if (!beside || beside->cmsg_type != SCM_RIGHTS || beside->cmsg_len != CMSG_LEN(sizeof file)) {
+        return;
+    }
+    memcpy(&file, CMSG_DATA(beside), sizeof file);
+    /* One that cannot be cut short under a reader. */
+    if (!(fcntl(file, F_GET_SEALS) & F_SEAL_SHRINK) || fstat(file, &status)) {
+        memory_say(memory, 4, 1);
+    } else {
+        words = mmap(NULL, status.st_size, PROT_READ, MAP_SHARED, file, 0);
+        if (words == MAP_FAILED || !memory_is_right(words, status.st_size)) {
+            memory_say(memory, 4, 2);
+            if (words != MAP_FAILED) {
+                munmap(words, status.st_size);
+            }
+        } else {
+            memory->words = words;
+            memory->length = status.st_size;
+            memory_say(memory, 3, 0);
+        }
+    }
+    close(file);
+}
+
+/* Reads what was counted for a flow; false if nothing was. */
+static bool
+memory_read(const struct sluice_memory *memory, const ovs_u128 *ufid, struct dpif_flow_stats *stats)
+{
+    const uint64_t *header = memory->words;
+    uint64_t name[2], x, slots, home, reach;
+
+    if (!header) {
+        return false;
+    }
+    memcpy(name, ufid, sizeof name);
+    slots = header[4];
+    x = (name[0] ^ header[5]) * UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 32) ^ name[1]) * UINT64_C(0xd6e8feb86659fd93);
+    home = (x ^ (x >> 32)) & (slots - 1);
+    reach = __atomic_load_n(&header[RECORDS + home * RECORD + 7], __ATOMIC_ACQUIRE);
+    for (uint64_t i = 0; i <= MIN(reach, 127); i++) {
+        const uint64_t *record = &header[RECORDS + ((home + i) & (slots - 1)) * RECORD];
+
+        for (int tries = 0; tries < 8; tries++) {
+            uint64_t words[RECORD];
+
+            for (int word = 0; word < RECORD; word++) {
+                words[word] = __atomic_load_n(&record[word], __ATOMIC_ACQUIRE);
+            }
+            if (words[0] & 1 || words[0] != __atomic_load_n(&record[0], __ATOMIC_ACQUIRE)) {
+                continue;
+            }
+            if (words[1] == name[0] && words[2] == name[1] && (words[6] & 0xff) == 1) {
+                stats->n_packets = words[3];
+                stats->n_bytes = words[4];
+                stats->used = words[5];
+                stats->tcp_flags = words[6] >> 8 & 0xff;
+                return true;
+            }
+            break;
+        }
+    }
+    return false;
+}
+
+/* Flows. */
+
+static struct sluice_flow *
+flow_find(const struct sluice_offload *sluice, const ovs_u128 *ufid)
+{
+    struct sluice_flow *flow;
+
+    HMAP_FOR_EACH_WITH_HASH (flow, node, hash_ufid(ufid), &sluice->flows) {
+        if (ovs_u128_equals(flow->ufid, *ufid)) {
+            return flow;
+        }
+    }
+    return NULL;
+}
+
+static void
+flow_free(struct sluice_flow *flow)
+{
+    ofpbuf_delete(flow->key);
+    ofpbuf_delete(flow->mask);
+    ofpbuf_delete(flow->actions);
+    free(flow);
+}
+
+static void
+flow_orphan(struct sluice_offload *sluice, struct sluice_flow *flow)
+{
+    hmap_remove(&sluice->flows, &flow->node);
+    ovs_list_push_back(&sluice->orphans, &flow->orphan_node);
+}
+
+static void
+flow_stats(const struct sluice_offload *sluice, const struct sluice_flow *flow, struct dpif_flow_stats *stats)
+{
+    memset(stats, 0, sizeof *stats);
+    if (memory_read(&sluice->memory, &flow->ufid, stats)) {
+        stats->n_packets -= MIN(flow->zero.n_packets, stats->n_packets);
+        stats->n_bytes -= MIN(flow->zero.n_bytes, stats->n_bytes);
+    }
+}
+
+static void
+forget_refusals(struct sluice_offload *sluice)
+{
+    struct sluice_refusal *refusal;
+
+    HMAP_FOR_EACH_POP (refusal, node, &sluice->refused) {
+        free(refusal);
+    }
+}
+
+static bool
+is_refused(struct sluice_offload *sluice, const ovs_u128 *ufid)
+{
+    struct sluice_refusal *refusal;
+
+    HMAP_FOR_EACH_WITH_HASH (refusal, node, hash_ufid(ufid), &sluice->refused) {
+        if (ovs_u128_equals(refusal->ufid, *ufid)) {
+            if (time_msec() < refusal->until) {
+                return true;
+            }
+            hmap_remove(&sluice->refused, &refusal->node);
+            free(refusal);
+            return false;
+        }
+    }
+    return false;
+}
+
+/* The agent. */
+
+static void
+disconnect(struct sluice_offload *sluice, const char *why)
+{
+    struct sluice_flow *flow;
+
+    if (sluice->socket < 0) {
+        return;
+    }
+    VLOG_WARN("%s: %s, its flows go to the datapath", sluice->run_dir, why);
+    close(sluice->socket);
+    sluice->socket = -1;
+    sluice->again = time_msec() + AGAIN;
+    HMAP_FOR_EACH_SAFE (flow, node, &sluice->flows) {
+        flow_orphan(sluice, flow);
+    }
+    forget_refusals(sluice);
+    memory_forget(&sluice->memory);
+}
+
+static void
+begin_message(struct ofpbuf *message, int family, uint8_t command)
+{
+    struct ovs_header *header;
+
+    ofpbuf_init(message, 1024);
+    nl_msg_put_genlmsghdr(message, 0, family, 0, command, 1);
+    header = ofpbuf_put_zeros(message, sizeof *header);
+    header->dp_ifindex = 0;
+}
+
+/* Sends a message. One that 'must' arrive waits for room, and if there is none the agent loses all flows. */
+static bool
+send_message(struct sluice_offload *sluice, struct ofpbuf *message, bool must)
+{
+    bool is_sent = false;
+
+    nl_msg_nlmsghdr(message)->nlmsg_len = message->size;
+    if (sluice->socket >= 0) {
+        struct timeval patience = { must ? PATIENCE / 1000 : 0, 0 };
+
+        if (must) {
+            setsockopt(sluice->socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+        }
+        is_sent = send(sluice->socket, message->data, message->size, MSG_NOSIGNAL | (must ? 0 : MSG_DONTWAIT)) >= 0;
+        if (!is_sent && (must || errno != EAGAIN)) {
+            disconnect(sluice, ovs_strerror(errno));
+        }
+    }
+    ofpbuf_uninit(message);
+    return is_sent;
+}
+
+static void
+send_port(struct sluice_offload *sluice, const struct dpif_offload_port *port, uint8_t command)
+{
+    bool is_internal = !strcmp(netdev_get_type(port->netdev), "internal");
+    char name[NETDEV_VPORT_NAME_BUFSIZE];
+    struct ofpbuf message;
+
+    begin_message(&message, FAMILY_VPORT, command);
+    nl_msg_put_u32(&message, OVS_VPORT_ATTR_PORT_NO, odp_to_u32(port->port_no));
+    nl_msg_put_u32(&message, OVS_VPORT_ATTR_TYPE, is_internal ? OVS_VPORT_TYPE_INTERNAL : OVS_VPORT_TYPE_NETDEV);
+    nl_msg_put_string(&message, OVS_VPORT_ATTR_NAME, netdev_vport_get_dpif_port(port->netdev, name, sizeof name));
+    send_message(sluice, &message, true);
+}
+
+static bool
+send_flow(struct sluice_offload *sluice, const struct sluice_flow *flow, uint8_t command)
+{
+    struct ofpbuf message;
+
+    begin_message(&message, FAMILY_FLOW, command);
+    nl_msg_put_unspec(&message, OVS_FLOW_ATTR_UFID, &flow->ufid, sizeof flow->ufid);
+    if (command != OVS_FLOW_CMD_DEL) {
+        nl_msg_put_unspec(&message, OVS_FLOW_ATTR_KEY, flow->key->data, flow->key->size);
+        if (flow->mask->size) {
+            nl_msg_put_unspec(&message, OVS_FLOW_ATTR_MASK, flow->mask->data, flow->mask->size);
+        }
+        nl_msg_put_unspec(&message, OVS_FLOW_ATTR_ACTIONS, flow->actions->data, flow->actions->size);
+    }
+    return send_message(sluice, &message, command != OVS_FLOW_CMD_NEW);
+}
+
+static void
+refuse(struct sluice_offload *sluice, const ovs_u128 *ufid)
+{
+    struct sluice_flow *flow = flow_find(sluice, ufid);
+    struct sluice_refusal *refusal;
+
+    if (!flow) {
+        return;
+    }
+    flow_orphan(sluice, flow);
+    /* It may have been deleted and put again meanwhile, so that the agent has it. */
+    send_flow(sluice, flow, OVS_FLOW_CMD_DEL);
+    /* As many as a datapath has flows. */
+    if (hmap_count(&sluice->refused) >= 200000) {
+        forget_refusals(sluice);
+    }
+    refusal = xmalloc(sizeof *refusal);
+    refusal->ufid = *ufid;
+    refusal->until = time_msec() + REFUSED_FOR;
+    hmap_insert(&sluice->refused, &refusal->node, hash_ufid(ufid));
+}
+
+static int
+connect_to(const char *run_dir, const char *name)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int queue = QUEUE;
+
+    if (file < 0) {
+        return -1;
+    }
+    setsockopt(file, SOL_SOCKET, SO_SNDBUFFORCE, &queue, sizeof queue);
+    if (snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", run_dir, name) >= (int) sizeof address.sun_path
+        || connect(file, (struct sockaddr *) &address, sizeof address)) {
+        close(file);
+        return -1;
+    }
+    /* What is sent may wait, where it must arrive. */
+    fcntl(file, F_SETFL, 0);
+    return file;
+}
+
+static void
+connect_agent(struct sluice_offload *sluice)
+{
+    struct ovs_dp_stats nothing = { .n_flows = 0 };
+    struct dpif_offload_port *port;
+    struct ofpbuf message;
+
+    if (time_msec() < sluice->again) {
+        return;
+    }
+    sluice->again = time_msec() + AGAIN;
+    sluice->socket = connect_to(sluice->run_dir, "ovs-flows.sock");
+    if (sluice->socket < 0) {
+        return;
+    }
+    VLOG_INFO("%s: flows go to Sluice", sluice->run_dir);
+    begin_message(&message, FAMILY_DATAPATH, OVS_DP_CMD_NEW);
+    nl_msg_put_string(&message, OVS_DP_ATTR_NAME, sluice->datapath);
+    nl_msg_put_unspec(&message, OVS_DP_ATTR_STATS, &nothing, sizeof nothing);
+    nl_msg_put_u32(&message, OVS_DP_ATTR_USER_FEATURES, sluice->features);
+    send_message(sluice, &message, true);
+    DPIF_OFFLOAD_PORT_FOR_EACH (port, &sluice->offload) {
+        send_port(sluice, port, OVS_VPORT_CMD_NEW);
+    }
+    if (sluice->socket < 0) {
+        return;
+    }
+    sluice->memory.socket = connect_to(sluice->run_dir, "ovs-feedback.sock");
+    if (sluice->memory.socket >= 0) {
+        memory_say(&sluice->memory, 1, 0);
+    }
+}
+
+/* Takes what the agent has said: the UFIDs of flows that it refuses, 16 bytes each. */
+static void
+hear(struct sluice_offload *sluice)
+{
+    bool is_enabled;
+
+    atomic_read_relaxed(&sluice->is_enabled, &is_enabled);
+    if (!is_enabled) {
+        return;
+    }
+    if (sluice->socket < 0) {
+        connect_agent(sluice);
+    }
+    memory_take(&sluice->memory);
+    while (sluice->socket >= 0) {
+        ovs_u128 ufids[1024];
+        ssize_t length = recv(sluice->socket, ufids, sizeof ufids, MSG_DONTWAIT);
+
+        if (length > 0) {
+            for (size_t i = 0; i < length / sizeof *ufids; i++) {
+                refuse(sluice, &ufids[i]);
+            }
+        } else if (length == 0) {
+            disconnect(sluice, "the agent is gone");
+        } else if (errno == EAGAIN) {
+            break;
+        } else if (errno != EINTR) {
+            disconnect(sluice, ovs_strerror(errno));
+        }
+    }
+}
+
+/* Puts flows that the agent does not have into the datapath. */
+static void
+put_orphans(struct sluice_offload *sluice, struct dpif *dpif)
+{
+    struct ovs_list orphans = OVS_LIST_INITIALIZER(&orphans);
+    struct sluice_flow *flow;
+
+    ovs_mutex_lock(&sluice->mutex);
+    ovs_list_push_back_all(&orphans, &sluice->orphans);
+    ovs_mutex_unlock(&sluice->mutex);
+
+    LIST_FOR_EACH_POP (flow, orphan_node, &orphans) {
+        struct dpif_op op = {
+            .type = DPIF_OP_FLOW_PUT,
+            .flow_put = {
+                .flags = DPIF_FP_CREATE,
+                .key = flow->key->data, .key_len = flow->key->size,
+                .mask = flow->mask->data, .mask_len = flow->mask->size,
+                .actions = flow->actions->data, .actions_len = flow->actions->size,
+                .ufid = &flow->ufid, .pmd_id = PMD_ID_NULL,
+            },
+        };
+        struct dpif_op *ops = &op;
+
+        dpif->dpif_class->operate(dpif, &ops, 1);
+        if (op.error && op.error != EEXIST) {
+            VLOG_WARN("a flow that Sluice does not have is not taken by the datapath: %s", ovs_strerror(op.error));
+        }
+        flow_free(flow);
+    }
+}
+
+/* Operations. */
+
+static int
+flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
+{
+    struct sluice_flow *flow;
+
+    if (!put->ufid || put->flags & DPIF_FP_PROBE || sluice->socket < 0) {
+        return EOPNOTSUPP;
+    }
+    flow = flow_find(sluice, put->ufid);
+    if (flow) {
+        if (!(put->flags & DPIF_FP_MODIFY)) {
+            return EEXIST;
+        }
+        if (put->stats) {
+            flow_stats(sluice, flow, put->stats);
+        }
+        if (put->flags & DPIF_FP_ZERO_STATS) {
+            memory_read(&sluice->memory, &flow->ufid, &flow->zero);
+        }
+        ofpbuf_delete(flow->actions);
+        flow->actions = ofpbuf_clone_data(put->actions, put->actions_len);
+        /* If the agent is lost over it, the flow is on its way to the datapath as it is now. */
+        send_flow(sluice, flow, OVS_FLOW_CMD_SET);
+        return 0;
+    }
+    /* One that is only to be modified is in the datapath. */
+    if (!(put->flags & DPIF_FP_CREATE) || is_refused(sluice, put->ufid)) {
+        return EOPNOTSUPP;
+    }
+    flow = xzalloc(sizeof *flow);
+    flow->ufid = *put->ufid;
+    flow->key = ofpbuf_clone_data(put->key, put->key_len);
+    flow->mask = ofpbuf_clone_data(put->mask, put->mask_len);
+    flow->actions = ofpbuf_clone_data(put->actions, put->actions_len);
+    if (!send_flow(sluice, flow, OVS_FLOW_CMD_NEW)) {
+        flow_free(flow);
+        return EOPNOTSUPP;
+    }
+    hmap_insert(&sluice->flows, &flow->node, hash_ufid(&flow->ufid));
+    if (put->stats) {
+        memset(put->stats, 0, sizeof *put->stats);
+    }
+    return 0;
+}
+
+static int
+flow_del(struct sluice_offload *sluice, struct dpif_flow_del *del)
+{
+    struct sluice_flow *flow = del->ufid ? flow_find(sluice, del->ufid) : NULL;
+
+    if (!flow) {
+        return EOPNOTSUPP;
+    }
+    if (del->stats) {
+        flow_stats(sluice, flow, del->stats);
+    }
+    hmap_remove(&sluice->flows, &flow->node);
+    send_flow(sluice, flow, OVS_FLOW_CMD_DEL);
+    flow_free(flow);
+    return 0;
+}
+
+static void
+flow_show(const struct sluice_offload *sluice, const struct sluice_flow *flow, struct dpif_flow *shown)
+{
+    memset(shown, 0, sizeof *shown);
+    shown->key_len = flow->key->size;
+    shown->mask_len = flow->mask->size;
+    shown->actions_len = flow->actions->size;
+    shown->ufid = flow->ufid;
+    shown->ufid_present = true;
+    shown->pmd_id = PMD_ID_NULL;
+    flow_stats(sluice, flow, &shown->stats);
+    shown->attrs.offloaded = true;
+    shown->attrs.dp_layer = "sluice";
+}
+
+static int
+flow_get(struct sluice_offload *sluice, struct dpif_flow_get *get)
+{
+    struct sluice_flow *flow = get->ufid ? flow_find(sluice, get->ufid) : NULL;
+    const char *data;
+
+    if (!flow) {
+        return EOPNOTSUPP;
+    }
+    flow_show(sluice, flow, get->flow);
+    ofpbuf_put(get->buffer, flow->key->data, flow->key->size);
+    ofpbuf_put(get->buffer, flow->mask->data, flow->mask->size);
+    ofpbuf_put(get->buffer, flow->actions->data, flow->actions->size);
+    data = (const char *) ofpbuf_tail(get->buffer) - flow->key->size - flow->mask->size - flow->actions->size;
+    get->flow->key = ALIGNED_CAST(const struct nlattr *, data);
+    get->flow->mask = ALIGNED_CAST(const struct nlattr *, data + flow->key->size);
+    get->flow->actions = ALIGNED_CAST(const struct nlattr *, data + flow->key->size + flow->mask->size);
+    return 0;
+}
+
+static void
+sluice_operate(struct dpif *dpif, const struct dpif_offload *offload, struct dpif_op **ops, size_t n_ops)
+{
+    struct sluice_offload *sluice = sluice_cast(offload);
+
+    ovs_mutex_lock(&sluice->mutex);
+    hear(sluice);
+    ovs_mutex_unlock(&sluice->mutex);
+    put_orphans(sluice, dpif);
+
+    ovs_mutex_lock(&sluice->mutex);
+    for (size_t i = 0; i < n_ops; i++) {
+        struct dpif_op *op = ops[i];
+        int error = EOPNOTSUPP;
+
+        if (op->error >= 0) {
+            continue;
+        }
+        switch (op->type) {
+        case DPIF_OP_FLOW_PUT:
+            error = flow_put(sluice, &op->flow_put);
+            break;
+        case DPIF_OP_FLOW_DEL:
+            error = flow_del(sluice, &op->flow_del);
+            break;
+        case DPIF_OP_FLOW_GET:
+            error = flow_get(sluice, &op->flow_get);
+            break;
+        case DPIF_OP_EXECUTE:
+            break;
+        }
+        if (error != EOPNOTSUPP) {
+            op->error = error;
+        }
+    }
+    ovs_mutex_unlock(&sluice->mutex);
+}
+
+static int
+sluice_flow_flush(const struct dpif_offload *offload)
+{
+    struct sluice_offload *sluice = sluice_cast(offload);
+    struct sluice_flow *flow;
+    struct ofpbuf message;
+
+    ovs_mutex_lock(&sluice->mutex);
+    HMAP_FOR_EACH_POP (flow, node, &sluice->flows) {
+        flow_free(flow);
+    }
+    LIST_FOR_EACH_POP (flow, orphan_node, &sluice->orphans) {
+        flow_free(flow);
+    }
+    /* A deletion without a name is one of all. */
+    begin_message(&message, FAMILY_FLOW, OVS_FLOW_CMD_DEL);
+    send_message(sluice, &message, true);
+    ovs_mutex_unlock(&sluice->mutex);
+    return 0;
+}
+
+static uint64_t
+sluice_flow_count(const struct dpif_offload *offload)
+{
+    struct sluice_offload *sluice = sluice_cast(offload);
+    uint64_t count;
+
+    ovs_mutex_lock(&sluice->mutex);
+    count = hmap_count(&sluice->flows);
+    ovs_mutex_unlock(&sluice->mutex);
+    return count;
+}
+
+/* Dumps. */
+
+struct sluice_dump {
+    struct dpif_offload_flow_dump dump;
+    struct hmap_position position; /* Protected by the mutex of the provider, as the next. */
+    bool is_over;                  /* The position is that of the first flow again. */
+};
+
+struct sluice_dump_thread {
+    struct dpif_offload_flow_dump_thread thread;
+    struct ofpbuf data; /* What the flows of the last batch consist of. */
+};
+
+static struct dpif_offload_flow_dump *
+sluice_flow_dump_create(const struct dpif_offload *offload, bool terse)
+{
+    struct sluice_offload *sluice = sluice_cast(offload);
+    struct sluice_dump *dump = xzalloc(sizeof *dump);
+
+    dpif_offload_flow_dump_init(&dump->dump, offload, terse);
+    /* A revalidator dumps twice a second, whether there are operations or not. */
+    ovs_mutex_lock(&sluice->mutex);
+    hear(sluice);
+    ovs_mutex_unlock(&sluice->mutex);
+    return &dump->dump;
+}
+
+static int
+sluice_flow_dump_destroy(struct dpif_offload_flow_dump *dump)
+{
+    free(CONTAINER_OF(dump, struct sluice_dump, dump));
+    return 0;
+}
+
+static struct dpif_offload_flow_dump_thread *
+sluice_flow_dump_thread_create(struct dpif_offload_flow_dump *dump)
+{
+    struct sluice_dump_thread *thread = xzalloc(sizeof *thread);
+
+    dpif_offload_flow_dump_thread_init(&thread->thread, dump);
+    ofpbuf_init(&thread->data, 4096);
+    return &thread->thread;
+}
+
+static void
+sluice_flow_dump_thread_destroy(struct dpif_offload_flow_dump_thread *thread_)
+{
+    struct sluice_dump_thread *thread = CONTAINER_OF(thread_, struct sluice_dump_thread, thread);
+
+    ofpbuf_uninit(&thread->data);
+    free(thread);
+}
+
+static int
+sluice_flow_dump_next(struct dpif_offload_flow_dump_thread *thread_, struct dpif_flow *shown, int max_flows)
+{
+    struct sluice_dump_thread *thread = CONTAINER_OF(thread_, struct sluice_dump_thread, thread);
+    struct sluice_dump *dump = CONTAINER_OF(thread_->dump, struct sluice_dump, dump);
+    struct sluice_offload *sluice = sluice_cast(dump->dump.offload);
+    const char *data;
+    int count = 0;
+
+    ofpbuf_clear(&thread->data);
+    ovs_mutex_lock(&sluice->mutex);
+    while (!dump->is_over && count < MIN(max_flows, DUMP_BATCH)) {
+        struct hmap_node *node = hmap_at_position(&sluice->flows, &dump->position);
+        const struct sluice_flow *flow = CONTAINER_OF(node, struct sluice_flow, node);
+
+        if (!node) {
+            dump->is_over = true;
+            break;
+        }
+        flow_show(sluice, flow, &shown[count++]);
+        ofpbuf_put(&thread->data, flow->key->data, flow->key->size);
+        ofpbuf_put(&thread->data, flow->mask->data, flow->mask->size);
+        ofpbuf_put(&thread->data, flow->actions->data, flow->actions->size);
+    }
+    ovs_mutex_unlock(&sluice->mutex);
+
+    /* Now that the data stays where it is. */
+    data = thread->data.data;
+    for (int i = 0; i < count; i++) {
+        shown[i].key = ALIGNED_CAST(const struct nlattr *, data);
+        data += shown[i].key_len;
+        shown[i].mask = ALIGNED_CAST(const struct nlattr *, data);
+        data += shown[i].mask_len;
+        shown[i].actions = ALIGNED_CAST(const struct nlattr *, data);
+        data += shown[i].actions_len;
+    }
+    return count;
+}
+
+/* Ports. */
+
+static bool
+sluice_can_offload(struct dpif_offload *offload OVS_UNUSED, struct netdev *netdev)
+{
+    return !netdev_vport_is_vport_class(netdev->netdev_class) || !strcmp(netdev_get_dpif_type(netdev), "system");
+}
+
+static int
+sluice_port_add(struct dpif_offload *offload, struct netdev *netdev, odp_port_t port_no)
+{
+    struct sluice_offload *sluice = sluice_cast(offload);
+    struct dpif_offload_port *port = xmalloc(sizeof *port);
+
+    if (!dpif_offload_port_mgr_add(offload, port, netdev, port_no, false)) {
+        free(port);
+        return EEXIST;
+    }
+    dpif_offload_set_netdev_offload(netdev, offload);
+    ovs_mutex_lock(&sluice->mutex);
+    send_port(sluice, port, OVS_VPORT_CMD_NEW);
+    ovs_mutex_unlock(&sluice->mutex);
+    return 0;
+}
+
+static void
+free_port(struct dpif_offload_port *port)
+{
+    netdev_close(port->netdev);
+    free(port);
+}
+
+static int
+sluice_port_del(struct dpif_offload *offload, odp_port_t port_no)
+{
+    struct sluice_offload *sluice = sluice_cast(offload);
+    struct dpif_offload_port *port = dpif_offload_port_mgr_remove(offload, port_no);
+
+    if (port) {
+        ovs_mutex_lock(&sluice->mutex);
+        send_port(sluice, port, OVS_VPORT_CMD_DEL);
+        ovs_mutex_unlock(&sluice->mutex);
+        dpif_offload_set_netdev_offload(port->netdev, NULL);
+        ovsrcu_postpone(free_port, port);
+    }
+    return 0;
+}
+
+static struct netdev *
+sluice_get_netdev(const struct dpif_offload *offload, odp_port_t port_no)
+{
+    struct dpif_offload_port *port = dpif_offload_port_mgr_find_by_odp_port(offload, port_no);
+
+    return port ? port->netdev : NULL;
+}
+
+/* The provider. */
+
+static int
+sluice_open(const struct dpif_offload_class *class, struct dpif *dpif, struct dpif_offload **offload)
+{
+    struct sluice_offload *sluice = xzalloc(sizeof *sluice);
+
+    dpif_offload_init(&sluice->offload, class, dpif);
+    sluice->features = dpif_get_features(dpif);
+    sluice->datapath = xstrdup(dpif_base_name(dpif));
+    atomic_init(&sluice->is_enabled, false);
+    ovs_mutex_init(&sluice->mutex);
+    sluice->run_dir = xstrdup("/run/sluice");
+    sluice->socket = -1;
+    hmap_init(&sluice->flows);
+    ovs_list_init(&sluice->orphans);
+    hmap_init(&sluice->refused);
+    sluice->memory.socket = -1;
+    *offload = &sluice->offload;
+    return 0;
+}
+
+static void
+sluice_close(struct dpif_offload *offload)
+{
+    struct sluice_offload *sluice = sluice_cast(offload);
+    struct dpif_offload_port *port;
+    struct sluice_flow *flow;
+
+    DPIF_OFFLOAD_PORT_FOR_EACH (port, offload) {
+        sluice_port_del(offload, port->port_no);
+    }
+    /* With the socket the agent's rules go. */
+    if (sluice->socket >= 0) {
+        close(sluice->socket);
+    }
+    memory_forget(&sluice->memory);
+    HMAP_FOR_EACH_POP (flow, node, &sluice->flows) {
+        flow_free(flow);
+    }
+    LIST_FOR_EACH_POP (flow, orphan_node, &sluice->orphans) {
+        flow_free(flow);
+    }
+    forget_refusals(sluice);
+    hmap_destroy(&sluice->flows);
+    hmap_destroy(&sluice->refused);
+    ovs_mutex_destroy(&sluice->mutex);
+    free(sluice->run_dir);
+    free(sluice->datapath);
+    dpif_offload_destroy(offload);
+    free(sluice);
+}
+
+static void
+sluice_set_config(struct dpif_offload *offload, const struct smap *other_config)
+{
+    struct sluice_offload *sluice = sluice_cast(offload);
+    const char *run_dir = smap_get_def(other_config, "sluice-run-dir", "/run/sluice");
+
+    ovs_mutex_lock(&sluice->mutex);
+    if (strcmp(run_dir, sluice->run_dir)) {
+        free(sluice->run_dir);
+        sluice->run_dir = xstrdup(run_dir);
+    }
+    ovs_mutex_unlock(&sluice->mutex);
+    if (smap_get_bool(other_config, "hw-offload", false)) {
+        atomic_store_relaxed(&sluice->is_enabled, true);
+    }
+}
+
+static void
+sluice_get_debug(const struct dpif_offload *offload, struct ds *ds, struct json *json OVS_UNUSED)
+{
+    struct sluice_offload *sluice = sluice_cast(offload);
+
+    if (ds) {
+        ovs_mutex_lock(&sluice->mutex);
+        ds_put_format(ds, "  - %s: %s, %"PRIuSIZE" flows, %"PRIuSIZE" refused lately, counters %s\n", sluice->run_dir,
+                      sluice->socket >= 0 ? "connected" : "not connected", hmap_count(&sluice->flows), hmap_count(&sluice->refused),
+                      sluice->memory.words ? "shared" : "not there");
+        ovs_mutex_unlock(&sluice->mutex);
+    }
+}
+
+struct dpif_offload_class dpif_offload_sluice_class = {
+    .type = "sluice",
+    .impl_type = DPIF_OFFLOAD_IMPL_FLOWS_PROVIDER_ONLY,
+    .supported_dpif_types = (const char *const[]) { "system", NULL },
+    .open = sluice_open,
+    .close = sluice_close,
+    .set_config = sluice_set_config,
+    .get_debug = sluice_get_debug,
+    .can_offload = sluice_can_offload,
+    .port_add = sluice_port_add,
+    .port_del = sluice_port_del,
+    .flow_flush = sluice_flow_flush,
+    .flow_dump_create = sluice_flow_dump_create,
+    .flow_dump_next = sluice_flow_dump_next,
+    .flow_dump_destroy = sluice_flow_dump_destroy,
+    .flow_dump_thread_create = sluice_flow_dump_thread_create,
+    .flow_dump_thread_destroy = sluice_flow_dump_thread_destroy,
+    .operate = sluice_operate,
+    .flow_count = sluice_flow_count,
+    .get_netdev = sluice_get_netdev,
+};

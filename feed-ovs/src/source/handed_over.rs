@@ -1,0 +1,248 @@
+//! Flows that ovs-vswitchd hands over instead of keeping them: an Open vSwitch that was built with `deploy/ovs/dpif-offload-sluice.c`.
+//!
+//! It connects to a socket of the agent and tells of its datapath, ports and flows in the kernel's messages. The agent answers with the UFIDs
+//! of flows that it does not have, refused or lost, which ovs-vswitchd then puts into its own datapath. It gets what was counted by
+//! [`sluice_feedback`], as a library that is loaded into it would.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SendFlags, send};
+use sluice_feedback::{Door, Peer};
+use sluice_flow::source::{Intake, Source, SourceReport};
+use sluice_flow::{FlowState, Origin, Ufid};
+
+use super::feedback::Feedback;
+use super::flows::Flows;
+use super::follower::{BEGINS_AGAIN, Follower, GOES_ON};
+use super::ports::Ports;
+use super::session::{Trouble, can_go_on};
+use super::{FeedbackError, Options, take_out};
+use crate::families::{Families, Family};
+use crate::kernel::{Kernel, KernelError};
+use crate::listener::{Change, Listener, Notification};
+use crate::wire::FlowMessage;
+
+/// The numbers of families in its messages.
+const FAMILIES: Families = Families {
+    datapath: Family { number: 0x10, group: 0 },
+    vport: Family { number: 0x11, group: 0 },
+    flow: Family { number: 0x12, group: 0 },
+};
+/// How long it is waited for messages while the device has not said of all flows whether it takes them; and while it has.
+const SOON: Duration = Duration::from_millis(2);
+const LOOK: Duration = Duration::from_millis(100);
+/// So many UFIDs go into one answer.
+const ANSWER: usize = 1024;
+
+/// The flows that an ovs-vswitchd hands over.
+pub struct HandedOverSource {
+    options: Options,
+    door: Door,
+    feedback: Option<Feedback>,
+    report: SourceReport,
+}
+
+impl HandedOverSource {
+    /// Listens at a socket.
+    ///
+    /// # Errors
+    /// Fails if it cannot listen, or if the feedback cannot be shared.
+    pub fn open(options: Options, socket: &Path) -> Result<Self, FeedbackError> {
+        let report = SourceReport { subject: options.datapath.clone(), ..SourceReport::default() };
+        let feedback = options.feedback.as_ref().map(|(socket, flows)| Feedback::open(socket, *flows)).transpose()?;
+        Ok(Self { options, door: Door::open(socket, &[])?, feedback, report })
+    }
+
+    /// Waits for an ovs-vswitchd.
+    fn next(&mut self) -> Option<Peer> {
+        let timeout = Timespec::try_from(LOOK).ok();
+        let _ = poll(&mut [PollFd::from_borrowed_fd(self.door.as_fd(), PollFlags::IN)], timeout.as_ref());
+        match self.door.next()? {
+            Ok(peer) => Some(peer),
+            Err(uid) => {
+                tracing::warn!("user {uid} wanted to hand flows over and may not");
+                None
+            }
+        }
+    }
+}
+
+impl Source for HandedOverSource {
+    fn origin(&self) -> Origin {
+        Origin::OpenVswitch
+    }
+
+    fn run(&mut self, intake: &dyn Intake, stops: &dyn Fn() -> bool) {
+        while !stops() {
+            self.report.trouble = Some("no ovs-vswitchd hands flows over".to_owned());
+            intake.report(self.report.clone());
+            let Some(Peer { socket, pid }) = std::iter::from_fn(|| (!stops()).then(|| self.next())).flatten().next()
+            else {
+                break;
+            };
+            tracing::info!("process {pid} hands flows over");
+            self.report.trouble = None;
+            let listener = Listener::of_program(socket, FAMILIES);
+            let follower = Follower {
+                options: &self.options,
+                report: &mut self.report,
+                feedback: self.feedback.as_mut(),
+                intake,
+                datapath: 0,
+                flows: Flows::default(),
+                ports: Ports::default(),
+                must_compare: false,
+                told: None,
+                is_gone: false,
+            };
+            let told = Instant::now();
+            let ended = Session { listener, follower, pending: HashSet::new(), told }.run(stops);
+            if let Some(feedback) = &mut self.feedback {
+                feedback.retain(|_| false);
+            }
+            take_out(intake);
+            if let Err(trouble) = ended {
+                tracing::warn!("no flows are handed over any more: {trouble}");
+            }
+            (self.report.flows, self.report.flows_left_out) = (0, 0);
+        }
+    }
+}
+
+/// An ovs-vswitchd, from the moment that it has connected to its end.
+struct Session<'a> {
+    listener: Listener,
+    follower: Follower<'a>,
+    /// Flows of which the device has not said whether it takes them.
+    pending: HashSet<Ufid>,
+    told: Instant,
+}
+
+impl Session<'_> {
+    fn run(&mut self, stops: &dyn Fn() -> bool) -> Result<(), Trouble> {
+        let mut looked = Instant::now();
+        while !stops() {
+            self.hear()?;
+            self.settle()?;
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                if let Some(feedback) = &mut self.follower.feedback {
+                    feedback.serve();
+                }
+            }
+            if self.told.elapsed() >= self.follower.options.interval {
+                self.tell()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self) -> Result<(), Trouble> {
+        let Self { listener, follower, pending, .. } = self;
+        let at_most = if pending.is_empty() { LOOK } else { SOON };
+        let mut failed = None;
+        listener.receive(at_most, &mut |notification| {
+            if let Err(reason) = take(follower, pending, notification) {
+                failed = Some(reason);
+            }
+        })?;
+        // It is one program, whose flows nobody else knows.
+        failed.map_or(Ok(()), |reason| Err(reason.into()))
+    }
+
+    /// Gives flows back that the device has refused.
+    fn settle(&mut self) -> Result<(), Trouble> {
+        let (flows, intake) = (&self.follower.flows, self.follower.intake);
+        let mut refused = Vec::new();
+        self.pending.retain(|ufid| {
+            let state = intake.standing(*ufid).map(|standing| standing.state);
+            let is_there = matches!(state, Some(FlowState::Pending | FlowState::Offloaded | FlowState::Partial));
+            if !is_there && flows.has(*ufid) {
+                refused.push(*ufid);
+            }
+            state == Some(FlowState::Pending)
+        });
+        self.give_back(&refused)
+    }
+
+    /// Tells what was counted, and gives flows back that the device has lost, or that somebody has deleted by a command.
+    fn tell(&mut self) -> Result<(), Trouble> {
+        self.told = Instant::now();
+        let must_look = self.follower.tell();
+        let mut lost = Vec::new();
+        let mut wanted = HashSet::new();
+        self.follower.intake.visit(&mut |standing| {
+            if must_look {
+                wanted.insert(standing.ufid);
+            }
+            if standing.state == FlowState::Refused {
+                lost.push(standing.ufid);
+            }
+        });
+        if must_look {
+            lost.extend(self.follower.flows.taken_names().filter(|ufid| !wanted.contains(ufid)));
+        }
+        self.give_back(&lost)
+    }
+
+    fn give_back(&mut self, ufids: &[Ufid]) -> Result<(), Trouble> {
+        for ufids in ufids.chunks(ANSWER) {
+            let answer: Vec<u8> = ufids.iter().flat_map(FlowMessage::name).collect();
+            send(self.listener.socket(), &answer, SendFlags::NOSIGNAL)
+                .map_err(|errno| KernelError::from(io::Error::from(errno)))?;
+            for ufid in ufids {
+                if let Some(feedback) = &mut self.follower.feedback {
+                    feedback.end(*ufid);
+                }
+                self.follower.flows.end(Some(*ufid), self.follower.intake);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes what ovs-vswitchd tells.
+fn take(
+    follower: &mut Follower<'_>,
+    pending: &mut HashSet<Ufid>,
+    notification: Notification<'_>,
+) -> Result<(), Trouble> {
+    let put = match notification {
+        Notification::Flow(change, payload) => {
+            let name = FlowMessage::read_name(payload)?.1;
+            match (change, name) {
+                // All of them.
+                (Change::Deleted, None) => {
+                    follower.flows = Flows::new(follower.flows.go_on());
+                    take_out(follower.intake);
+                    return Ok(());
+                }
+                (Change::Deleted, Some(_)) => None,
+                (Change::New | Change::Set, name) => name,
+            }
+        }
+        Notification::Vport(..) | Notification::Datapath(..) => None,
+    };
+    follower.take(notification)?;
+    pending.extend(put);
+    if let Some(datapath) = follower.told.take() {
+        // Of ovs-vswitchd, or by the agent of the kernel, where it is known by its name.
+        let asks_kernel = || {
+            let mut kernel = Kernel::open().ok()?;
+            let known = kernel.datapaths().ok()?.into_iter().find(|known| known.name == datapath.name)?;
+            Some(can_go_on(&mut kernel, &known))
+        };
+        let go_on = follower.options.shares_recirculation
+            && (datapath.shares_recirculation() || asks_kernel().unwrap_or_default());
+        follower.flows = Flows::new(go_on);
+        follower.report.subject.clone_from(&datapath.name);
+        follower.report.chain_miss =
+            follower.options.shares_recirculation.then_some(if go_on { GOES_ON } else { BEGINS_AGAIN });
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! A socket that ovs-vswitchd connects to.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+};
+
+/// A process that has connected.
+pub struct Peer {
+    /// To it.
+    pub socket: OwnedFd,
+    /// Its number.
+    pub pid: i32,
+}
+
+/// A socket of the agent that ovs-vswitchd connects to.
+///
+/// Everybody may connect whom the folder lets in, for ovs-vswitchd runs as root here and as a user of its own there. The kernel says whose
+/// process it is, and only root's, the agent's own user's and those of `users` are let in.
+pub struct Door {
+    path: PathBuf,
+    listener: OwnedFd,
+    users: Vec<u32>,
+}
+
+impl Door {
+    /// Listens. A socket that nobody listens at any more is replaced.
+    pub fn open(path: &Path, users: &[u32]) -> io::Result<Self> {
+        let address = SocketAddrUnix::new(path)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let new = || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        match connect(new()?, &address) {
+            Ok(()) | Err(Errno::AGAIN) => return Err(io::ErrorKind::AddrInUse.into()),
+            Err(Errno::CONNREFUSED) => std::fs::remove_file(path)?,
+            Err(_) => {}
+        }
+        let listener = new()?;
+        bind(&listener, &address)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+        listen(&listener, 16)?;
+        let mut users = users.to_vec();
+        users.extend([0, rustix::process::geteuid().as_raw()]);
+        Ok(Self { path: path.to_owned(), listener, users })
+    }
+
+    /// Lets the next process in that waits, or turns it away and says whose it was. Never waits.
+    pub fn next(&self) -> Option<Result<Peer, u32>> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        loop {
+            let socket = accept_with(&self.listener, flags).ok()?;
+            let Ok(who) = socket_peercred(&socket) else { continue };
+            let (uid, pid) = (who.uid.as_raw(), who.pid.as_raw_nonzero().get());
+            return Some(if self.users.contains(&uid) { Ok(Peer { socket, pid }) } else { Err(uid) });
+        }
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

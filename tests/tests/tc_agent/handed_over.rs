@@ -1,0 +1,127 @@
+//! An Open vSwitch 4.0 that is built with our provider, and hands its flows over.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use sluice_tests::daemon::Daemon;
+use sluice_tests::lab::OffloadingVswitchd;
+use sluice_tests::lab::switch::{Switch, eventually, run};
+
+use crate::source::{KEYS, SOURCE, ours};
+use crate::stream::{self, Stream};
+
+const TABLE: &str = "[source.ovs]\nhanded_over = true\n";
+/// The client's port, whose datagrams Open vSwitch may truncate, which tc cannot.
+const TRUNCATED: u16 = 6001;
+
+/// The folder of its programs, if an option names one, as `tests/ovs-native/build` does.
+pub(crate) fn programs() -> Option<PathBuf> {
+    std::env::args().find_map(|argument| argument.strip_prefix("--ovs=").map(PathBuf::from))
+}
+
+pub(crate) fn flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own() {
+    run("modprobe openvswitch");
+    let switch = Switch::set_up();
+    let run_dir = switch.folder().join("run");
+    let settings =
+        format!("hw-offload=true hw-offload-priority=sluice min-revalidate-pps=0 sluice-run-dir={}", run_dir.display());
+    let ports = (Some("nic"), &["client", "server"][..]);
+    let vswitchd = OffloadingVswitchd::start_of(programs().as_deref(), ports, &settings, &[]);
+    forward(&vswitchd);
+    let daemon = start(&switch);
+    eventually("ovs-vswitchd reads what is counted", || daemon.log().contains("adds what is counted"));
+
+    // The device has the flow, and the kernel's datapath has not.
+    let mut sent = stream::sent_from(SOURCE, 20);
+    eventually("the flow has a rule", || is_forwarded(&daemon));
+    sent += stream::sent_from(SOURCE, 50);
+    eventually("the datapath shows it as ours", || {
+        shown(&vswitchd, SOURCE).iter().all(|line| line.contains("dp:sluice"))
+    });
+    eventually("OpenFlow has counted each packet once", || counted(&vswitchd) == sent);
+
+    // Open vSwitch keeps what the device refuses.
+    assert_eq!(stream::send_from(TRUNCATED, 20), 20);
+    eventually("the refused flow is in the kernel's datapath", || {
+        let lines = shown(&vswitchd, TRUNCATED);
+        !lines.is_empty() && lines.iter().all(|line| line.contains("dp:ovs"))
+    });
+    assert!(!ours(&daemon).iter().any(|flow| key(flow).contains(&format!("udp(src={TRUNCATED}"))));
+
+    // What OpenFlow changes, the rule changes; what a command takes away, Open vSwitch forwards by itself.
+    let in_vain = "udp,in_port=client,tp_src=6000,actions=drop";
+    vswitchd.set_rule(in_vain);
+    eventually("the flow drops", || ours(&daemon).iter().any(|flow| flow["actions"] == "drop"));
+    forward(&vswitchd);
+    eventually("the flow forwards", || is_forwarded(&daemon));
+    daemon.sluice(&["flush"]);
+    eventually("the datapath has it", || shown(&vswitchd, SOURCE).iter().any(|line| line.contains("dp:ovs")));
+    assert_eq!(stream::send_from(SOURCE, 20), 20);
+
+    survive(&switch, &vswitchd, daemon);
+}
+
+/// Kills the agent under traffic, of which nothing is lost; the next one is handed flows again. Without an ovs-vswitchd there are no rules.
+fn survive(switch: &Switch, vswitchd: &OffloadingVswitchd, mut daemon: Daemon) {
+    let stream = Stream::start();
+    eventually("the stream has a rule", || is_forwarded(&daemon));
+    daemon.signal("KILL");
+    daemon.wait();
+    eventually("its flows are in the datapath", || {
+        let dump = vswitchd.appctl(&["dpctl/dump-flows", "-m"]).unwrap();
+        !dump.contains("dp:sluice") && dump.contains("dp:ovs")
+    });
+    let mut daemon = start(switch);
+    stream.end_without_loss();
+    eventually("the flow has a rule again", || {
+        stream::send_from(SOURCE + 10, 5);
+        is_forwarded(&daemon)
+    });
+    vswitchd.appctl(&["exit"]).unwrap();
+    eventually("no rule is left", || switch.filters("client").is_empty());
+    assert_eq!(daemon.appctl(&["exit"]).code, Some(0));
+    assert!(daemon.wait().success());
+}
+
+fn start(switch: &Switch) -> Daemon {
+    let daemon = switch.start_on::<&str>(&[], KEYS, TABLE);
+    eventually("flows are handed over", || daemon.log().contains("hands flows over"));
+    daemon
+}
+
+fn forward(vswitchd: &OffloadingVswitchd) {
+    for rule in [
+        format!("udp,in_port=client,tp_src={SOURCE},actions=output:server"),
+        format!("priority=40000,udp,in_port=client,tp_src={TRUNCATED},actions=output(port=server,max_len=1400)"),
+        "priority=1,udp,in_port=client,actions=output:server".to_owned(),
+        "udp,in_port=server,actions=output:client".to_owned(),
+    ] {
+        vswitchd.set_rule(&rule);
+    }
+}
+
+/// Whether a rule forwards datagrams of the client.
+fn is_forwarded(daemon: &Daemon) -> bool {
+    let is_it = |flow: &Value| {
+        key(flow).contains("in_port(client)") && key(flow).contains("proto=17") && flow["actions"] != "drop"
+    };
+    ours(daemon).iter().any(|flow| is_it(flow) && flow["state"] == "partial")
+}
+
+fn key(flow: &Value) -> &str {
+    flow["key"].as_str().unwrap()
+}
+
+/// Flows of the datapath whose packets come from a port of the client, as Open vSwitch shows them.
+fn shown(vswitchd: &OffloadingVswitchd, port: u16) -> Vec<String> {
+    let dump = vswitchd.appctl(&["dpctl/dump-flows", "-m", "--names"]).unwrap();
+    let port = format!("udp(src={port}");
+    dump.lines().filter(|line| line.contains("in_port(client)") && line.contains(&port)).map(str::to_owned).collect()
+}
+
+/// Packets that OpenFlow has counted for the stream.
+fn counted(vswitchd: &OffloadingVswitchd) -> u64 {
+    let rules = vswitchd.rules();
+    let rule = rules.lines().find(|line| line.contains("tp_src=6000")).unwrap();
+    rule.split("n_packets=").nth(1).unwrap().split(',').next().unwrap().parse().unwrap()
+}
