@@ -1,6 +1,6 @@
 # What others rely on: `make demo`, `make test`, `make packages`, `make bench`. Each brings what it needs on a fresh Debian machine.
 
-.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-clients test-ovn test-vendor-kernel test-rdma-core packages image test-packages test-arm64 test-systemd bench lab clean
+.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-clients test-ovn test-vendor-kernel test-ovs-native test-rdma-core packages image test-packages test-arm64 test-systemd bench lab clean
 
 # `sluiced` and `sluice`, in target/release.
 build:
@@ -27,8 +27,8 @@ test-connectx:
 	scripts/test connectx
 
 # Both, and every scenario on both kernels and on the device, of which the others play a part; and test-pages, test-browser,
-# test-clients, test-ovn, test-vendor-kernel, test-rdma-core and test-packages.
-test-all: test-pages test-browser test-clients test-ovn test-vendor-kernel test-rdma-core test-packages
+# test-clients, test-ovn, test-vendor-kernel, test-ovs-native, test-rdma-core and test-packages.
+test-all: test-pages test-browser test-clients test-ovn test-vendor-kernel test-ovs-native test-rdma-core test-packages
 	scripts/test all
 
 # `make demo` and what `make test` installs, in a new root of Debian.
@@ -66,7 +66,14 @@ test-vendor-kernel:
 	scripts/setup vendor-kernel
 	cargo build --workspace --lib --bins
 	kernel=$$(tests/vendor-kernel/build) && export LAB_KERNEL=$$kernel && \
-		cargo test -p sluice-tests --test tc_agent ovs && OVN=1 SLUICE_BIN=target/debug scripts/demo
+		cargo test -p sluice-tests --test tc_agent translated_ of_ovs ovs_counts lost_messages && OVN=1 SLUICE_BIN=target/debug scripts/demo
+
+# An Open vSwitch 4.0 that is built with deploy/ovs and hands its flows over.
+test-ovs-native:
+	scripts/setup test
+	scripts/setup ovs-native
+	cargo build --workspace --lib --bins
+	programs=$$(tests/ovs-native/build) && cargo test -p sluice-tests --test tc_agent ovs_hands -- --ovs=$$programs
 
 # The mirror with the rdma-core and the libclang of Debian 13.
 test-rdma-core:
