@@ -8,6 +8,9 @@
  * A flow that is put is sent to the agent, and that is all that the caller waits for. If the agent refuses it, the next call of operate() puts
  * it into the kernel's datapath, and for a minute the agent is not asked for it again. What the agent counts is in the memory of
  * docs/feedback.md. When the agent goes, all flows go to the kernel's datapath. There is no thread: whoever calls looks at the socket.
+ *
+ * A packet that the kernel's datapath recirculates stays there. So all flows of a recirculation id that a flow of the kernel leads to are the
+ * kernel's as well; what misses there in the device goes on in the kernel.
  */
 
 #include <config.h>
@@ -48,6 +51,8 @@ enum { FAMILY_DATAPATH = 0x10, FAMILY_VPORT, FAMILY_FLOW };
 #define PATIENCE 1000
 /* Bytes of what is sent and not received yet. */
 #define QUEUE (8 << 20)
+/* With so many recirculation ids that the kernel's flows lead to, all are the kernel's. */
+#define MAX_CHAINS 65536
 #define DUMP_BATCH 50
 
 /* A flow that the agent has, or may have. */
@@ -55,6 +60,7 @@ struct sluice_flow {
     struct hmap_node node;       /* In 'flows', by UFID. */
     struct ovs_list orphan_node; /* In 'orphans' once the agent has it no more. */
     ovs_u128 ufid;
+    uint32_t chain;              /* Its recirculation id. */
     struct ofpbuf *key, *mask, *actions;
     struct dpif_flow_stats zero; /* What was counted when the counters were last asked to begin anew. */
 };
@@ -64,6 +70,12 @@ struct sluice_refusal {
     struct hmap_node node;
     ovs_u128 ufid;
     long long int until;
+};
+
+/* A recirculation id that a flow of the kernel's datapath leads to. */
+struct sluice_chain {
+    struct hmap_node node; /* In 'chains', by its number. */
+    uint32_t number;
 };
 
 /* The memory of docs/feedback.md. */
@@ -86,6 +98,7 @@ struct sluice_offload {
     struct hmap flows;
     struct ovs_list orphans;
     struct hmap refused;
+    struct hmap chains;
     struct sluice_memory memory;
 };
 
@@ -246,13 +259,6 @@ flow_free(struct sluice_flow *flow)
 }
 
 static void
-flow_orphan(struct sluice_offload *sluice, struct sluice_flow *flow)
-{
-    hmap_remove(&sluice->flows, &flow->node);
-    ovs_list_push_back(&sluice->orphans, &flow->orphan_node);
-}
-
-static void
 flow_stats(const struct sluice_offload *sluice, const struct sluice_flow *flow, struct dpif_flow_stats *stats)
 {
     memset(stats, 0, sizeof *stats);
@@ -291,6 +297,13 @@ is_refused(struct sluice_offload *sluice, const ovs_u128 *ufid)
 }
 
 /* The agent. */
+
+static void
+flow_orphan(struct sluice_offload *sluice, struct sluice_flow *flow)
+{
+    hmap_remove(&sluice->flows, &flow->node);
+    ovs_list_push_back(&sluice->orphans, &flow->orphan_node);
+}
 
 static void
 disconnect(struct sluice_offload *sluice, const char *why)
@@ -375,6 +388,14 @@ send_flow(struct sluice_offload *sluice, const struct sluice_flow *flow, uint8_t
     return send_message(sluice, &message, command != OVS_FLOW_CMD_NEW);
 }
 
+/* Takes a flow away from the agent, for the datapath to have it. The agent may have it still, or anew. */
+static void
+flow_take_back(struct sluice_offload *sluice, struct sluice_flow *flow)
+{
+    flow_orphan(sluice, flow);
+    send_flow(sluice, flow, OVS_FLOW_CMD_DEL);
+}
+
 static void
 refuse(struct sluice_offload *sluice, const ovs_u128 *ufid)
 {
@@ -384,9 +405,7 @@ refuse(struct sluice_offload *sluice, const ovs_u128 *ufid)
     if (!flow) {
         return;
     }
-    flow_orphan(sluice, flow);
-    /* It may have been deleted and put again meanwhile, so that the agent has it. */
-    send_flow(sluice, flow, OVS_FLOW_CMD_DEL);
+    flow_take_back(sluice, flow);
     /* As many as a datapath has flows. */
     if (hmap_count(&sluice->refused) >= 200000) {
         forget_refusals(sluice);
@@ -483,6 +502,87 @@ hear(struct sluice_offload *sluice)
     }
 }
 
+/* Chains of the kernel's datapath. */
+
+static bool
+chain_is_kernels(const struct sluice_offload *sluice, uint32_t number)
+{
+    struct sluice_chain *chain;
+
+    if (number && hmap_count(&sluice->chains) >= MAX_CHAINS) {
+        return true;
+    }
+    HMAP_FOR_EACH_WITH_HASH (chain, node, hash_int(number, 0), &sluice->chains) {
+        if (chain->number == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+chain_give_to_kernel(struct sluice_offload *sluice, uint32_t number)
+{
+    struct sluice_chain *chain;
+    struct sluice_flow *flow;
+
+    if (chain_is_kernels(sluice, number)) {
+        return;
+    }
+    chain = xmalloc(sizeof *chain);
+    chain->number = number;
+    hmap_insert(&sluice->chains, &chain->node, hash_int(number, 0));
+    HMAP_FOR_EACH_SAFE (flow, node, &sluice->flows) {
+        if (flow->chain == number) {
+            flow_take_back(sluice, flow);
+        }
+    }
+}
+
+static void
+forget_chains(struct sluice_offload *sluice)
+{
+    struct sluice_chain *chain;
+
+    HMAP_FOR_EACH_POP (chain, node, &sluice->chains) {
+        free(chain);
+    }
+}
+
+/* The kernel's datapath gets a flow with these actions. */
+static void
+give_actions_to_kernel(struct sluice_offload *sluice, const struct nlattr *actions, size_t length)
+{
+    const struct nlattr *action, *part;
+    size_t left, left_of_part;
+
+    NL_ATTR_FOR_EACH (action, left, actions, length) {
+        switch (nl_attr_type(action)) {
+        case OVS_ACTION_ATTR_RECIRC:
+            chain_give_to_kernel(sluice, nl_attr_get_u32(action));
+            break;
+        case OVS_ACTION_ATTR_CLONE:
+            give_actions_to_kernel(sluice, nl_attr_get(action), nl_attr_get_size(action));
+            break;
+        case OVS_ACTION_ATTR_SAMPLE:
+            NL_NESTED_FOR_EACH (part, left_of_part, action) {
+                if (nl_attr_type(part) == OVS_SAMPLE_ATTR_ACTIONS) {
+                    give_actions_to_kernel(sluice, nl_attr_get(part), nl_attr_get_size(part));
+                }
+            }
+            break;
+        case OVS_ACTION_ATTR_CHECK_PKT_LEN:
+            NL_NESTED_FOR_EACH (part, left_of_part, action) {
+                if (nl_attr_type(part) == OVS_CHECK_PKT_LEN_ATTR_ACTIONS_IF_GREATER
+                    || nl_attr_type(part) == OVS_CHECK_PKT_LEN_ATTR_ACTIONS_IF_LESS_EQUAL) {
+                    give_actions_to_kernel(sluice, nl_attr_get(part), nl_attr_get_size(part));
+                }
+            }
+            break;
+        }
+    }
+}
+
 /* Puts flows that the agent does not have into the datapath. */
 static void
 put_orphans(struct sluice_offload *sluice, struct dpif *dpif)
@@ -491,6 +591,10 @@ put_orphans(struct sluice_offload *sluice, struct dpif *dpif)
     struct sluice_flow *flow;
 
     ovs_mutex_lock(&sluice->mutex);
+    /* Which may make more of them. */
+    LIST_FOR_EACH (flow, orphan_node, &sluice->orphans) {
+        give_actions_to_kernel(sluice, flow->actions->data, flow->actions->size);
+    }
     ovs_list_push_back_all(&orphans, &sluice->orphans);
     ovs_mutex_unlock(&sluice->mutex);
 
@@ -516,6 +620,14 @@ put_orphans(struct sluice_offload *sluice, struct dpif *dpif)
 }
 
 /* Operations. */
+
+static uint32_t
+chain_of(const struct dpif_flow_put *put)
+{
+    const struct nlattr *chain = nl_attr_find__(put->key, put->key_len, OVS_KEY_ATTR_RECIRC_ID);
+
+    return chain ? nl_attr_get_u32(chain) : 0;
+}
 
 static int
 flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
@@ -543,11 +655,12 @@ flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
         return 0;
     }
     /* One that is only to be modified is in the datapath. */
-    if (!(put->flags & DPIF_FP_CREATE) || is_refused(sluice, put->ufid)) {
+    if (!(put->flags & DPIF_FP_CREATE) || is_refused(sluice, put->ufid) || chain_is_kernels(sluice, chain_of(put))) {
         return EOPNOTSUPP;
     }
     flow = xzalloc(sizeof *flow);
     flow->ufid = *put->ufid;
+    flow->chain = chain_of(put);
     flow->key = ofpbuf_clone_data(put->key, put->key_len);
     flow->mask = ofpbuf_clone_data(put->mask, put->mask_len);
     flow->actions = ofpbuf_clone_data(put->actions, put->actions_len);
@@ -635,6 +748,9 @@ sluice_operate(struct dpif *dpif, const struct dpif_offload *offload, struct dpi
         switch (op->type) {
         case DPIF_OP_FLOW_PUT:
             error = flow_put(sluice, &op->flow_put);
+            if (error == EOPNOTSUPP) {
+                give_actions_to_kernel(sluice, op->flow_put.actions, op->flow_put.actions_len);
+            }
             break;
         case DPIF_OP_FLOW_DEL:
             error = flow_del(sluice, &op->flow_del);
@@ -666,6 +782,7 @@ sluice_flow_flush(const struct dpif_offload *offload)
     LIST_FOR_EACH_POP (flow, orphan_node, &sluice->orphans) {
         flow_free(flow);
     }
+    forget_chains(sluice);
     /* A deletion without a name is one of all. */
     begin_message(&message, FAMILY_FLOW, OVS_FLOW_CMD_DEL);
     send_message(sluice, &message, true);
@@ -850,6 +967,7 @@ sluice_open(const struct dpif_offload_class *class, struct dpif *dpif, struct dp
     hmap_init(&sluice->flows);
     ovs_list_init(&sluice->orphans);
     hmap_init(&sluice->refused);
+    hmap_init(&sluice->chains);
     sluice->memory.socket = -1;
     *offload = &sluice->offload;
     return 0;
@@ -877,8 +995,10 @@ sluice_close(struct dpif_offload *offload)
         flow_free(flow);
     }
     forget_refusals(sluice);
+    forget_chains(sluice);
     hmap_destroy(&sluice->flows);
     hmap_destroy(&sluice->refused);
+    hmap_destroy(&sluice->chains);
     ovs_mutex_destroy(&sluice->mutex);
     free(sluice->run_dir);
     free(sluice->datapath);

@@ -90,6 +90,13 @@ async fn health_is_the_readiness_of_the_agent() {
     };
     let services = ["", "openoffload.v2.SessionTable", "sluice.v1.Agent", "sluice.v1.Flows", "sluice.v1.Objects"];
     for service in services {
+        // An agent that gets no processor for a while is not ready.
+        for _ in 0..100 {
+            if status(service).await == ServingStatus::Serving {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
         assert_eq!(status(service).await, ServingStatus::Serving, "{service}");
     }
     daemon.appctl(&["revalidator/pause"]);

@@ -17,7 +17,7 @@ const NOT_STARTED: i32 = 2;
 /// Runs the daemon by a program, and returns the line that it ends with.
 fn refused(folder: &Path, program: &[String], config: &str) -> String {
     let file = folder.join("sluiced.toml");
-    let places = format!("run_dir = \"{0}/run\"\nlock_dir = \"{0}\"\n", folder.display());
+    let places = format!("run_dir = \"{0}/run\"\nlock_dir = \"{0}\"\nmetrics = \"none\"\n", folder.display());
     fs::write(&file, places + config).unwrap();
     let ran = run(Command::new(&program[0]).args(&program[1..]).arg(binary("sluiced")).arg("--config").arg(file));
     assert_eq!(ran.code, Some(NOT_STARTED), "{}", ran.err);

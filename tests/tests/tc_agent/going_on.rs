@@ -77,7 +77,7 @@ pub(crate) fn translated_connections_have_rules_and_what_misses_goes_on_in_ovs_w
 }
 
 /// Has a connection of the client seem to be from another port. Whatever comes without one is dropped.
-fn translate(vswitchd: &OffloadingVswitchd) {
+pub(crate) fn translate(vswitchd: &OffloadingVswitchd) {
     for rule in [
         "table=0,udp,ct_state=-trk,actions=ct(zone=7,nat,table=1)".to_owned(),
         format!(
@@ -91,13 +91,13 @@ fn translate(vswitchd: &OffloadingVswitchd) {
 }
 
 /// All datagrams and their answers come through.
-fn talk(count: u64) -> u64 {
+pub(crate) fn talk(count: u64) -> u64 {
     assert_eq!(stream::talk(SOURCE, count), count);
     count
 }
 
 /// In how many of the two chains packets from a port have a rule.
-fn in_place(daemon: &Daemon, port: &str) -> usize {
+pub(crate) fn in_place(daemon: &Daemon, port: &str) -> usize {
     let words = [format!("in_port({port})"), "proto=17".to_owned()];
     let is_one = |flow: &&Value| flow["state"] == "partial" && words.iter().all(|word| key(flow).contains(word));
     let flows = ours(daemon);
@@ -110,7 +110,7 @@ fn key(flow: &Value) -> &str {
 }
 
 /// Packets that the rules of an established connection have forwarded, from either port.
-fn counts(daemon: &Daemon) -> [u64; 2] {
+pub(crate) fn counts(daemon: &Daemon) -> [u64; 2] {
     ["client", "server"].map(|port| {
         let words = [format!("in_port({port})"), "+est".to_owned()];
         let flows = ours(daemon);
@@ -120,7 +120,7 @@ fn counts(daemon: &Daemon) -> [u64; 2] {
 }
 
 /// Packets of the client that OpenFlow has counted behind the recirculation.
-fn counted(vswitchd: &OffloadingVswitchd) -> u64 {
+pub(crate) fn counted(vswitchd: &OffloadingVswitchd) -> u64 {
     let rules = vswitchd.rules();
     let counts = rules.lines().filter(|line| line.contains("cookie=0x1,")).map(|line| {
         let digits = line.split("n_packets=").nth(1).unwrap().split(',').next().unwrap();
@@ -130,6 +130,6 @@ fn counted(vswitchd: &OffloadingVswitchd) -> u64 {
 }
 
 /// Connections over UDP that the kernel knows.
-fn connections() -> usize {
+pub(crate) fn connections() -> usize {
     run("conntrack -L -p udp").lines().count()
 }

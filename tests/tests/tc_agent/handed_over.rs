@@ -7,7 +7,8 @@ use sluice_tests::daemon::Daemon;
 use sluice_tests::lab::OffloadingVswitchd;
 use sluice_tests::lab::switch::{Switch, eventually, run};
 
-use crate::source::{KEYS, SOURCE, ours};
+use crate::going_on;
+use crate::source::{self, SOURCE, ours};
 use crate::stream::{self, Stream};
 
 const TABLE: &str = "[source.ovs]\nhanded_over = true\n";
@@ -22,13 +23,9 @@ pub(crate) fn programs() -> Option<PathBuf> {
 pub(crate) fn flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own() {
     run("modprobe openvswitch");
     let switch = Switch::set_up();
-    let run_dir = switch.folder().join("run");
-    let settings =
-        format!("hw-offload=true hw-offload-priority=sluice min-revalidate-pps=0 sluice-run-dir={}", run_dir.display());
-    let ports = (Some("nic"), &["client", "server"][..]);
-    let vswitchd = OffloadingVswitchd::start_of(programs().as_deref(), ports, &settings, &[]);
+    let vswitchd = start_ovs(&switch);
     forward(&vswitchd);
-    let daemon = start(&switch);
+    let daemon = source::start(&switch, TABLE);
     eventually("ovs-vswitchd reads what is counted", || daemon.log().contains("adds what is counted"));
 
     // The device has the flow, and the kernel's datapath has not.
@@ -43,6 +40,7 @@ pub(crate) fn flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refuse
     // Open vSwitch keeps what the device refuses.
     assert_eq!(stream::send_from(TRUNCATED, 20), 20);
     eventually("the refused flow is in the kernel's datapath", || {
+        stream::send_from(TRUNCATED, 1);
         let lines = shown(&vswitchd, TRUNCATED);
         !lines.is_empty() && lines.iter().all(|line| line.contains("dp:ovs"))
     });
@@ -53,12 +51,56 @@ pub(crate) fn flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refuse
     vswitchd.set_rule(in_vain);
     eventually("the flow drops", || ours(&daemon).iter().any(|flow| flow["actions"] == "drop"));
     forward(&vswitchd);
-    eventually("the flow forwards", || is_forwarded(&daemon));
+    eventually("the flow forwards", || {
+        stream::send_from(SOURCE, 1);
+        is_forwarded(&daemon)
+    });
     daemon.sluice(&["flush"]);
-    eventually("the datapath has it", || shown(&vswitchd, SOURCE).iter().any(|line| line.contains("dp:ovs")));
+    eventually("the datapath has it", || {
+        stream::send_from(SOURCE, 1);
+        shown(&vswitchd, SOURCE).iter().any(|line| line.contains("dp:ovs"))
+    });
     assert_eq!(stream::send_from(SOURCE, 20), 20);
 
     survive(&switch, &vswitchd, daemon);
+}
+
+/// On a kernel that cannot go on where a packet missed, translations stay in the kernel's datapath, and so does all that comes after them.
+pub(crate) fn connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_in_the_datapath() {
+    run("modprobe --all openvswitch act_ct");
+    let switch = Switch::set_up();
+    let vswitchd = start_ovs(&switch);
+    going_on::translate(&vswitchd);
+    let daemon = source::start(&switch, TABLE);
+    let mut sent = stream::sent_from(SOURCE, 20);
+    sent += going_on::talk(30);
+    if going_on::is_possible() {
+        let both = || ["client", "server"].map(|port| going_on::in_place(&daemon, port));
+        eventually("packets of the connection have rules in both chains", || both() == [2, 2]);
+        let before = going_on::counts(&daemon);
+        sent += going_on::talk(50);
+        eventually("the rules have forwarded all of them", || {
+            going_on::counts(&daemon) == before.map(|packets| packets + 50)
+        });
+    } else {
+        let is_left = |line: &str| line.contains("dp:ovs") || !line.contains("recirc(");
+        let dump = || vswitchd.appctl(&["dpctl/dump-flows", "-m", "filter=udp"]).unwrap();
+        eventually("translations are in the datapath", || dump().lines().all(is_left));
+        sent += going_on::talk(30);
+        let before = missed(&vswitchd);
+        sent += going_on::talk(50);
+        // Neighbours are looked for now and then.
+        assert!(missed(&vswitchd) < before + 10, "packets have come to ovs-vswitchd");
+    }
+    eventually("OpenFlow has counted each packet once", || going_on::counted(&vswitchd) == sent);
+    assert_eq!(going_on::connections(), 1, "no packet has begun again as one of another connection");
+}
+
+/// Packets for which the kernel's datapath has asked ovs-vswitchd.
+fn missed(vswitchd: &OffloadingVswitchd) -> u64 {
+    let show = vswitchd.appctl(&["dpctl/show"]).unwrap();
+    let (_, count) = show.split_once("missed:").unwrap();
+    count.split(' ').next().unwrap().parse().unwrap()
 }
 
 /// Kills the agent under traffic, of which nothing is lost; the next one is handed flows again. Without an ovs-vswitchd there are no rules.
@@ -71,7 +113,7 @@ fn survive(switch: &Switch, vswitchd: &OffloadingVswitchd, mut daemon: Daemon) {
         let dump = vswitchd.appctl(&["dpctl/dump-flows", "-m"]).unwrap();
         !dump.contains("dp:sluice") && dump.contains("dp:ovs")
     });
-    let mut daemon = start(switch);
+    let mut daemon = source::start(switch, TABLE);
     stream.end_without_loss();
     eventually("the flow has a rule again", || {
         stream::send_from(SOURCE + 10, 5);
@@ -83,10 +125,12 @@ fn survive(switch: &Switch, vswitchd: &OffloadingVswitchd, mut daemon: Daemon) {
     assert!(daemon.wait().success());
 }
 
-fn start(switch: &Switch) -> Daemon {
-    let daemon = switch.start_on::<&str>(&[], KEYS, TABLE);
-    eventually("flows are handed over", || daemon.log().contains("hands flows over"));
-    daemon
+/// An ovs-vswitchd that hands flows over to the agent of a switch.
+fn start_ovs(switch: &Switch) -> OffloadingVswitchd {
+    let run_dir = switch.folder().join("run");
+    let settings =
+        format!("hw-offload=true hw-offload-priority=sluice min-revalidate-pps=0 sluice-run-dir={}", run_dir.display());
+    OffloadingVswitchd::start_of(programs().as_deref(), (Some("nic"), &["client", "server"]), &settings, &[])
 }
 
 fn forward(vswitchd: &OffloadingVswitchd) {

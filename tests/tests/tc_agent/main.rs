@@ -61,9 +61,14 @@ const OF_VENDORS: &[Story] =
     })];
 
 /// Those that need an Open vSwitch built with our provider, whose folder `--ovs=` names.
-const NATIVE: &[Story] = &[("flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own", |_| {
-    handed_over::flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own();
-})];
+const NATIVE: &[Story] = &[
+    ("flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own", |_| {
+        handed_over::flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own();
+    }),
+    ("connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_in_the_datapath", |_| {
+        handed_over::connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_in_the_datapath();
+    }),
+];
 
 const STORIES: &[Story] = &[
     ("flows_are_added_counted_and_shown", |_| life::flows_are_added_counted_and_shown()),

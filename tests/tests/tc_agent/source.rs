@@ -72,7 +72,7 @@ impl Beside {
 
 /// Starts an agent, and waits until it has the ports of the datapath: when a device gets its first filters, Linux 6.1 loses what is being sent
 /// out of it (`qdisc_graft` in `net/sched/sch_api.c`).
-fn start(switch: &Switch, tables: &str) -> Daemon {
+pub(crate) fn start(switch: &Switch, tables: &str) -> Daemon {
     let daemon = switch.start_on::<&str>(&[], KEYS, tables);
     eventually("the datapath is read", || daemon.metric("sluice_source_up{source=\"ovs\"}") == Some(1.0));
     daemon
