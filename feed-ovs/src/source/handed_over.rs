@@ -152,7 +152,7 @@ impl Session<'_> {
             }
         })?;
         // It is one program, whose flows nobody else knows.
-        failed.map_or(Ok(()), |reason| Err(reason.into()))
+        failed.map_or(Ok(()), Err)
     }
 
     /// Gives flows back that the device has refused.
