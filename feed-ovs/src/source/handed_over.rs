@@ -6,11 +6,12 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use sluice_feedback::{Door, Peer};
 use sluice_flow::source::{Intake, Source, SourceReport};
@@ -36,6 +37,8 @@ const FAMILIES: Families = Families {
 /// How long it is waited for messages while the device has not said of all flows whether it takes them; and while it has.
 const SOON: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_millis(100);
+/// How long an answer may wait for room. ovs-vswitchd reads at least twice a second.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// So many UFIDs go into one answer.
 const ANSWER: usize = 1024;
 
@@ -59,16 +62,16 @@ impl HandedOverSource {
     }
 
     /// Waits for an ovs-vswitchd.
-    fn next(&mut self) -> Option<Peer> {
-        let timeout = Timespec::try_from(LOOK).ok();
-        let _ = poll(&mut [PollFd::from_borrowed_fd(self.door.as_fd(), PollFlags::IN)], timeout.as_ref());
-        match self.door.next()? {
-            Ok(peer) => Some(peer),
-            Err(uid) => {
-                tracing::warn!("user {uid} wanted to hand flows over and may not");
-                None
+    fn next(&self, stops: &dyn Fn() -> bool) -> Option<Peer> {
+        while !stops() {
+            wait_for(self.door.as_fd(), PollFlags::IN, LOOK);
+            match self.door.next() {
+                Some(Ok(peer)) => return Some(peer),
+                Some(Err(uid)) => tracing::warn!("user {uid} wanted to hand flows over and may not"),
+                None => {}
             }
         }
+        None
     }
 }
 
@@ -78,13 +81,10 @@ impl Source for HandedOverSource {
     }
 
     fn run(&mut self, intake: &dyn Intake, stops: &dyn Fn() -> bool) {
-        while !stops() {
+        loop {
             self.report.trouble = Some("no ovs-vswitchd hands flows over".to_owned());
             intake.report(self.report.clone());
-            let Some(Peer { socket, pid }) = std::iter::from_fn(|| (!stops()).then(|| self.next())).flatten().next()
-            else {
-                break;
-            };
+            let Some(Peer { socket, pid }) = self.next(stops) else { break };
             tracing::info!("process {pid} hands flows over");
             self.report.trouble = None;
             let listener = Listener::of_program(socket, FAMILIES);
@@ -101,7 +101,8 @@ impl Source for HandedOverSource {
                 is_gone: false,
             };
             let told = Instant::now();
-            let ended = Session { listener, follower, pending: HashSet::new(), told }.run(stops);
+            let session = Session { door: &self.door, listener, follower, pending: HashSet::new(), told };
+            let ended = session.run(stops);
             if let Some(feedback) = &mut self.feedback {
                 feedback.retain(|_| false);
             }
@@ -116,6 +117,7 @@ impl Source for HandedOverSource {
 
 /// An ovs-vswitchd, from the moment that it has connected to its end.
 struct Session<'a> {
+    door: &'a Door,
     listener: Listener,
     follower: Follower<'a>,
     /// Flows of which the device has not said whether it takes them.
@@ -124,13 +126,14 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn run(&mut self, stops: &dyn Fn() -> bool) -> Result<(), Trouble> {
+    fn run(mut self, stops: &dyn Fn() -> bool) -> Result<(), Trouble> {
         let mut looked = Instant::now();
         while !stops() {
             self.hear()?;
             self.settle()?;
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
+                self.turn_away();
                 if let Some(feedback) = &mut self.follower.feedback {
                     feedback.serve();
                 }
@@ -140,6 +143,15 @@ impl Session<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Hangs up on another ovs-vswitchd, which would wait for rules: its flows go to its own datapath.
+    fn turn_away(&self) {
+        while let Some(other) = self.door.next() {
+            if let Ok(Peer { pid, .. }) = other {
+                tracing::warn!("process {pid} wants to hand flows over, and another one does so already");
+            }
+        }
     }
 
     fn hear(&mut self) -> Result<(), Trouble> {
@@ -193,8 +205,13 @@ impl Session<'_> {
     fn give_back(&mut self, ufids: &[Ufid]) -> Result<(), Trouble> {
         for ufids in ufids.chunks(ANSWER) {
             let answer: Vec<u8> = ufids.iter().flat_map(FlowMessage::name).collect();
-            send(self.listener.socket(), &answer, SendFlags::NOSIGNAL)
-                .map_err(|errno| KernelError::from(io::Error::from(errno)))?;
+            let socket = self.listener.socket();
+            let mut sent = send(socket, &answer, SendFlags::NOSIGNAL);
+            if sent == Err(Errno::AGAIN) {
+                wait_for(socket, PollFlags::OUT, PATIENCE);
+                sent = send(socket, &answer, SendFlags::NOSIGNAL);
+            }
+            sent.map_err(|errno| KernelError::from(io::Error::from(errno)))?;
             for ufid in ufids {
                 if let Some(feedback) = &mut self.follower.feedback {
                     feedback.end(*ufid);
@@ -204,6 +221,13 @@ impl Session<'_> {
         }
         Ok(())
     }
+}
+
+/// Waits until a socket is ready, at most so long.
+fn wait_for(socket: BorrowedFd<'_>, flags: PollFlags, at_most: Duration) {
+    let timeout = Timespec::try_from(at_most).ok();
+    // Whatever it is that fails shows when the socket is used.
+    let _ = poll(&mut [PollFd::from_borrowed_fd(socket, flags)], timeout.as_ref());
 }
 
 /// Takes what ovs-vswitchd tells.
