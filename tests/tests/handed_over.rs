@@ -34,7 +34,8 @@ impl Vswitchd {
     /// Connects, and tells of a datapath with two ports.
     fn connect_to(daemon: &Daemon) -> Self {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        connect(&socket, &SocketAddrUnix::new(daemon.run_dir().join("ovs-flows.sock")).unwrap()).unwrap();
+        let agent = SocketAddrUnix::new(daemon.run_dir().join("ovs-flows.sock")).unwrap();
+        eventually("the agent listens", || connect(&socket, &agent).is_ok());
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).unwrap();
         let vswitchd = Self(socket);
         vswitchd.tell(0x10, NEW, |message| {
