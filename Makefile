@@ -66,17 +66,19 @@ test-vendor-kernel:
 	scripts/setup vendor-kernel
 	cargo build --workspace --lib --bins
 	kernel=$$(tests/vendor-kernel/build) && export LAB_KERNEL=$$kernel && \
-		cargo test -p sluice-tests --test tc_agent translated_ of_ovs ovs_counts lost_messages && OVN=1 SLUICE_BIN=target/debug scripts/demo
+		cargo test -p sluice-tests --test tc_agent -- translated_ of_ovs ovs_counts lost_messages && OVN=1 SLUICE_BIN=target/debug scripts/demo
 
-# An Open vSwitch 4.0 that is built with deploy/ovs and hands its flows over, on Debian's kernel and on one as vendors have it.
+# An Open vSwitch 4.0 that is built with deploy/ovs: one that keeps its flows, as any other, and one that hands them over, on Debian's kernel and
+# on one as vendors have it.
 test-ovs-native:
 	scripts/setup test
 	scripts/setup vendor-kernel
 	scripts/setup ovs-native
 	cargo build --workspace --lib --bins
 	programs=$$(tests/ovs-native/build) && kernel=$$(tests/vendor-kernel/build) && \
-		cargo test -p sluice-tests --test tc_agent ovs_hands -- --ovs=$$programs && \
-		LAB_KERNEL=$$kernel cargo test -p sluice-tests --test tc_agent ovs_hands -- --ovs=$$programs
+		cargo test -p sluice-tests --test tc_agent -- --ovs=$$programs \
+			ovs_hands of_ovs ovs_counts lost_messages ovs_vswitchd_counts && \
+		LAB_KERNEL=$$kernel cargo test -p sluice-tests --test tc_agent -- --ovs=$$programs ovs_hands translated_
 
 # The mirror with the rdma-core and the libclang of Debian 13.
 test-rdma-core:

@@ -36,7 +36,7 @@ impl OffloadingVswitchd {
     /// The same in a network namespace, in which the devices are.
     pub fn start_in(space: Option<&str>, ports: &[&str]) -> Self {
         let settings = "hw-offload=true tc-policy=skip_hw max-idle=3600000 vlan-limit=2";
-        let vswitchd = Self::start_with((space, ports), settings, &[]);
+        let vswitchd = Self::start_of(None, (space, ports), settings, &[]);
         for command in [&["revalidator/pause"][..], &["upcall/set-flow-limit", "200000"]] {
             vswitchd.appctl(command).expect("a command that it knows");
         }
@@ -44,12 +44,7 @@ impl OffloadingVswitchd {
     }
 
     /// One that looks at its flows as ever, with settings and an environment of its own: without `hw-offload=true` the kernel's datapath
-    /// keeps them.
-    pub fn start_with(place: (Option<&str>, &[&str]), settings: &str, environment: &[(&str, &str)]) -> Self {
-        Self::start_of(None, place, settings, environment)
-    }
-
-    /// The same of the programs in a folder, beside which the schema of their database is.
+    /// keeps them. Its programs are those of the system, or of a folder, in which the schema of the database is, too.
     pub fn start_of(
         programs: Option<&Path>,
         (space, ports): (Option<&str>, &[&str]),

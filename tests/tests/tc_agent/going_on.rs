@@ -11,7 +11,7 @@ use sluice_tests::lab::OffloadingVswitchd;
 use sluice_tests::lab::switch::{CLIENT, Switch, eventually, run, sluice};
 use sluice_tests::openvswitch::set_features;
 
-use crate::source::{KEYS, SOURCE, TABLE, ours};
+use crate::source::{KEYS, SOURCE, TABLE, ours, start_ovs};
 use crate::stream;
 
 /// The port that the client's address seems to send from.
@@ -32,8 +32,7 @@ pub(crate) fn translated_connections_have_rules_and_what_misses_goes_on_in_ovs_w
     let socket = switch.folder().join("run/ovs-feedback.sock").display().to_string();
     let library = binary("libsluice_ovs_feedback.so");
     let environment = [("LD_PRELOAD", library.to_str().unwrap()), ("SLUICE_OVS_FEEDBACK", &socket)];
-    let ports = (Some("nic"), &["client", "server"][..]);
-    let mut vswitchd = OffloadingVswitchd::start_with(ports, "hw-offload=false min-revalidate-pps=0", &environment);
+    let mut vswitchd = start_ovs(&["client", "server"], "hw-offload=false min-revalidate-pps=0", &environment);
     translate(&vswitchd);
     let daemon = switch.start_on::<&str>(&[], KEYS, TABLE);
     eventually("ovs-vswitchd hears what is counted", || daemon.log().contains("adds what is counted here"));

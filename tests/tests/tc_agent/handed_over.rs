@@ -1,7 +1,5 @@
 //! An Open vSwitch 4.0 that is built with our provider, and hands its flows over.
 
-use std::path::PathBuf;
-
 use serde_json::Value;
 use sluice_tests::daemon::Daemon;
 use sluice_tests::lab::OffloadingVswitchd;
@@ -14,11 +12,6 @@ use crate::stream::{self, Stream};
 const TABLE: &str = "[source.ovs]\nhanded_over = true\n";
 /// The client's port, whose datagrams Open vSwitch may truncate, which tc cannot.
 const TRUNCATED: u16 = 6001;
-
-/// The folder of its programs, if an option names one, as `tests/ovs-native/build` does.
-pub(crate) fn programs() -> Option<PathBuf> {
-    std::env::args().find_map(|argument| argument.strip_prefix("--ovs=").map(PathBuf::from))
-}
 
 pub(crate) fn flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own() {
     run("modprobe openvswitch");
@@ -130,7 +123,7 @@ fn start_ovs(switch: &Switch) -> OffloadingVswitchd {
     let run_dir = switch.folder().join("run");
     let settings =
         format!("hw-offload=true hw-offload-priority=sluice min-revalidate-pps=0 sluice-run-dir={}", run_dir.display());
-    OffloadingVswitchd::start_of(programs().as_deref(), (Some("nic"), &["client", "server"]), &settings, &[])
+    source::start_ovs(&["client", "server"], &settings, &[])
 }
 
 fn forward(vswitchd: &OffloadingVswitchd) {

@@ -5,7 +5,7 @@
 //! `tests/lab/run`. Arguments that are no options pick the stories whose names contain one of them; with `--rules=N` the
 //! agent is killed in the middle of so many installations (default 5,000), with `--changes=N` a flow of Open vSwitch is
 //! changed so many times under traffic (default 300); `--ovs=FOLDER` names the
-//! programs of `tests/ovs-native/build`.
+//! programs of another Open vSwitch than Debian's, such as that of `tests/ovs-native/build`.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
@@ -206,7 +206,7 @@ fn inside() -> ExitCode {
     for (stories, is_possible, lacking) in [
         (SIMULATED, netdevsim::load(), "there is no netdevsim for this kernel"),
         (OF_VENDORS, going_on::is_possible(), "this kernel has no CONFIG_NET_TC_SKB_EXT"),
-        (NATIVE, handed_over::programs().is_some(), "--ovs= names no Open vSwitch with our provider"),
+        (NATIVE, source::programs().is_some(), "--ovs= names no Open vSwitch with our provider"),
     ] {
         let stories = stories.iter().filter(|(name, _)| is_wanted(name));
         if is_possible {

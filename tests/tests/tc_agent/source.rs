@@ -1,6 +1,6 @@
 //! Flows of an unmodified ovs-vswitchd on the kernel's datapath, forwarded by tc in front of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -32,7 +32,7 @@ impl Beside {
     fn new() -> Self {
         run("modprobe openvswitch");
         let switch = Switch::set_up();
-        let vswitchd = OffloadingVswitchd::start_with((Some("nic"), &["client", "server"]), "hw-offload=false", &[]);
+        let vswitchd = start_ovs(&["client", "server"], "hw-offload=false", &[]);
         let beside = Self { switch, vswitchd };
         beside.forward();
         beside
@@ -68,6 +68,16 @@ impl Beside {
         std::fs::write(&file, lines.collect::<String>()).unwrap();
         self.vswitchd.appctl(&["dpctl/add-flows", &file]).unwrap();
     }
+}
+
+/// Starts an ovs-vswitchd in the agent's namespace: Debian's, or the one that an option names.
+pub(crate) fn start_ovs(ports: &[&str], settings: &str, environment: &[(&str, &str)]) -> OffloadingVswitchd {
+    OffloadingVswitchd::start_of(programs().as_deref(), (Some("nic"), ports), settings, environment)
+}
+
+/// The folder of its programs, if an option names one, as `tests/ovs-native/build` does.
+pub(crate) fn programs() -> Option<PathBuf> {
+    std::env::args().find_map(|argument| argument.strip_prefix("--ovs=").map(PathBuf::from))
 }
 
 /// Starts an agent, and waits until it has the ports of the datapath: when a device gets its first filters, Linux 6.1 loses what is being sent
@@ -135,7 +145,7 @@ pub(crate) fn ovs_counts_and_keeps_what_is_forwarded_before_it() {
     let library = binary("libsluice_ovs_feedback.so");
     let environment = [("LD_PRELOAD", library.to_str().unwrap()), ("SLUICE_OVS_FEEDBACK", &socket)];
     let settings = format!("hw-offload=false min-revalidate-pps=0 max-idle={}", MAX_IDLE.as_millis());
-    let vswitchd = OffloadingVswitchd::start_with((Some("nic"), &["client", "server"]), &settings, &environment);
+    let vswitchd = start_ovs(&["client", "server"], &settings, &environment);
     vswitchd.set_rule("in_port=client,udp,actions=output:server");
     let counted = || {
         let rules = vswitchd.rules();
@@ -178,7 +188,7 @@ pub(crate) fn ovs_counts_and_keeps_what_is_forwarded_before_it() {
 pub(crate) fn connections_go_on_in_later_chains_and_what_misses_there_begins_again_in_ovs() {
     run("modprobe --all openvswitch act_ct");
     let switch = Switch::set_up();
-    let vswitchd = OffloadingVswitchd::start_with((Some("nic"), &["client", "server"]), "hw-offload=false", &[]);
+    let vswitchd = start_ovs(&["client", "server"], "hw-offload=false", &[]);
     let beside = Beside { switch, vswitchd };
     for rule in [
         // Whatever comes with a connection is dropped.
@@ -230,7 +240,7 @@ pub(crate) fn tunnels_of_ovs_are_entered_and_left_before_it() {
         ]
         .map(str::to_owned),
     );
-    let vswitchd = OffloadingVswitchd::start_with((Some("nic"), &["client"]), "hw-offload=false", &[]);
+    let vswitchd = start_ovs(&["client"], "hw-offload=false", &[]);
     vswitchd.add_tunnel("tunnel", "vxlan", "172.16.0.2", 7);
     for (from, to) in [("client", "tunnel"), ("tunnel", "client")] {
         vswitchd.set_rule(&format!("in_port={from},actions=output:{to}"));

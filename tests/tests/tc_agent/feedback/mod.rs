@@ -17,6 +17,7 @@ use sluice_tests::lab::switch::{Switch, eventually, run};
 pub(crate) use agent::play as play_agent;
 pub(crate) use hostile::ovs_vswitchd_survives_an_agent_of_any_kind;
 
+use crate::source::start_ovs;
 use crate::stream::{self, FRAME};
 
 /// After how long without a packet ovs-vswitchd deletes a flow.
@@ -31,7 +32,7 @@ fn start(switch: &Switch, settings: &str) -> OffloadingVswitchd {
     let (library, socket) = (binary("libsluice_ovs_feedback.so"), socket(switch));
     assert!(library.exists(), "{} is built by cargo build", library.display());
     let environment = [("LD_PRELOAD", library.to_str().unwrap()), ("SLUICE_OVS_FEEDBACK", &socket)];
-    let vswitchd = OffloadingVswitchd::start_with((Some("nic"), &["client", "server"]), settings, &environment);
+    let vswitchd = start_ovs(&["client", "server"], settings, &environment);
     vswitchd.set_rule("in_port=client,udp,actions=output:server");
     vswitchd
 }
