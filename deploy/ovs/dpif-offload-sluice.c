@@ -10,7 +10,7 @@
  * docs/feedback.md. When the agent goes, all flows go to the kernel's datapath. There is no thread: whoever calls looks at the socket.
  *
  * A packet that the kernel's datapath recirculates stays there. So all flows of a recirculation id that a flow of the kernel leads to are the
- * kernel's as well; what misses there in the device goes on in the kernel.
+ * kernel's as well; what misses there in the device goes on in the kernel, if the kernel can (CONFIG_NET_TC_SKB_EXT).
  */
 
 #include <config.h>
@@ -44,11 +44,13 @@ VLOG_DEFINE_THIS_MODULE(dpif_offload_sluice);
 /* Messages are those of the kernel's families ovs_datapath, ovs_vport and ovs_flow, under these numbers. */
 enum { FAMILY_DATAPATH = 0x10, FAMILY_VPORT, FAMILY_FLOW };
 
-/* How long it takes until the agent is looked for again, and a refused flow is sent again; in ms. */
+/* How long it takes until the agent is looked for again, and until a refused flow may be sent again; in ms. */
 #define AGAIN 1000
 #define REFUSED_FOR 60000
-/* How long the end of a flow may wait for room on its way to the agent; in ms. */
-#define PATIENCE 1000
+/* How many refused flows are remembered: as many as a datapath has. */
+#define MAX_REFUSED 200000
+/* How long the end of a flow may wait for room on its way to the agent; in seconds. */
+#define PATIENCE 1
 /* Bytes of what is sent and not received yet. */
 #define QUEUE (8 << 20)
 /* With so many recirculation ids that the kernel's flows lead to, all are the kernel's. */
@@ -83,6 +85,8 @@ struct sluice_memory {
     int socket;
     const uint64_t *words;
     size_t length;
+    /* Of its header, as they were when it was looked at. */
+    uint64_t slots, epoch;
 };
 
 struct sluice_offload {
@@ -120,11 +124,17 @@ hash_ufid(const ovs_u128 *ufid)
 #define RECORDS (131072 / 8)
 #define RECORD 8 /* Words. */
 
-static bool
-memory_is_right(const uint64_t *words, size_t length)
+/* How many slots a memory has; 0 if it is not one that is known here. */
+static uint64_t
+memory_slots(const uint64_t *words, size_t length)
 {
-    return length > RECORDS * 8 && !memcmp(words, "SLUICEFB", 8) && words[1] == 1 && words[2] == RECORD * 8 && is_pow2(words[4])
-           && words[4] <= 1 << 24 && RECORDS * 8 + words[4] * RECORD * 8 <= length;
+    uint64_t slots;
+
+    if (length <= RECORDS * 8 || memcmp(words, "SLUICEFB", 8) || words[1] != 1 || words[2] != RECORD * 8) {
+        return 0;
+    }
+    slots = __atomic_load_n(&words[4], __ATOMIC_RELAXED);
+    return is_pow2(slots) && slots <= 1 << 24 && RECORDS * 8 + slots * RECORD * 8 <= length ? slots : 0;
 }
 
 static void
@@ -163,7 +173,7 @@ memory_take(struct sluice_memory *memory)
     };
     struct cmsghdr *beside;
     struct stat status;
-    int file;
+    int file, seals;
     void *words;
 
     if (memory->words || memory->socket < 0 || recvmsg(memory->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 24) {
@@ -175,11 +185,15 @@ memory_take(struct sluice_memory *memory)
     }
     memcpy(&file, CMSG_DATA(beside), sizeof file);
     /* One that cannot be cut short under a reader. */
-    if (!(fcntl(file, F_GET_SEALS) & F_SEAL_SHRINK) || fstat(file, &status)) {
+    seals = fcntl(file, F_GET_SEALS);
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(file, &status)) {
         memory_say(memory, 4, 1);
     } else {
+        uint64_t slots;
+
         words = mmap(NULL, status.st_size, PROT_READ, MAP_SHARED, file, 0);
-        if (words == MAP_FAILED || !memory_is_right(words, status.st_size)) {
+        slots = words == MAP_FAILED ? 0 : memory_slots(words, status.st_size);
+        if (!slots) {
             memory_say(memory, 4, 2);
             if (words != MAP_FAILED) {
                 munmap(words, status.st_size);
@@ -187,6 +201,8 @@ memory_take(struct sluice_memory *memory)
         } else {
             memory->words = words;
             memory->length = status.st_size;
+            memory->slots = slots;
+            memory->epoch = memory->words[5];
             memory_say(memory, 3, 0);
         }
     }
@@ -198,14 +214,14 @@ static bool
 memory_read(const struct sluice_memory *memory, const ovs_u128 *ufid, struct dpif_flow_stats *stats)
 {
     const uint64_t *header = memory->words;
-    uint64_t name[2], x, slots, home, reach;
+    uint64_t slots = memory->slots;
+    uint64_t name[2], x, home, reach;
 
     if (!header) {
         return false;
     }
     memcpy(name, ufid, sizeof name);
-    slots = header[4];
-    x = (name[0] ^ header[5]) * UINT64_C(0x9e3779b97f4a7c15);
+    x = (name[0] ^ memory->epoch) * UINT64_C(0x9e3779b97f4a7c15);
     x = (x ^ (x >> 32) ^ name[1]) * UINT64_C(0xd6e8feb86659fd93);
     home = (x ^ (x >> 32)) & (slots - 1);
     reach = __atomic_load_n(&header[RECORDS + home * RECORD + 7], __ATOMIC_ACQUIRE);
@@ -296,14 +312,14 @@ is_refused(struct sluice_offload *sluice, const ovs_u128 *ufid)
     return false;
 }
 
-/* The agent. */
-
 static void
 flow_orphan(struct sluice_offload *sluice, struct sluice_flow *flow)
 {
     hmap_remove(&sluice->flows, &flow->node);
     ovs_list_push_back(&sluice->orphans, &flow->orphan_node);
 }
+
+/* The agent. */
 
 static void
 disconnect(struct sluice_offload *sluice, const char *why)
@@ -343,11 +359,6 @@ send_message(struct sluice_offload *sluice, struct ofpbuf *message, bool must)
 
     nl_msg_nlmsghdr(message)->nlmsg_len = message->size;
     if (sluice->socket >= 0) {
-        struct timeval patience = { must ? PATIENCE / 1000 : 0, 0 };
-
-        if (must) {
-            setsockopt(sluice->socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-        }
         is_sent = send(sluice->socket, message->data, message->size, MSG_NOSIGNAL | (must ? 0 : MSG_DONTWAIT)) >= 0;
         if (!is_sent && (must || errno != EAGAIN)) {
             disconnect(sluice, ovs_strerror(errno));
@@ -406,8 +417,7 @@ refuse(struct sluice_offload *sluice, const ovs_u128 *ufid)
         return;
     }
     flow_take_back(sluice, flow);
-    /* As many as a datapath has flows. */
-    if (hmap_count(&sluice->refused) >= 200000) {
+    if (hmap_count(&sluice->refused) >= MAX_REFUSED) {
         forget_refusals(sluice);
     }
     refusal = xmalloc(sizeof *refusal);
@@ -421,12 +431,14 @@ connect_to(const char *run_dir, const char *name)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct timeval patience = { PATIENCE, 0 };
     int queue = QUEUE;
 
     if (file < 0) {
         return -1;
     }
     setsockopt(file, SOL_SOCKET, SO_SNDBUFFORCE, &queue, sizeof queue);
+    setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     if (snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", run_dir, name) >= (int) sizeof address.sun_path
         || connect(file, (struct sockaddr *) &address, sizeof address)) {
         close(file);
@@ -1014,6 +1026,7 @@ sluice_set_config(struct dpif_offload *offload, const struct smap *other_config)
 
     ovs_mutex_lock(&sluice->mutex);
     if (strcmp(run_dir, sluice->run_dir)) {
+        disconnect(sluice, "sluice-run-dir is another one now");
         free(sluice->run_dir);
         sluice->run_dir = xstrdup(run_dir);
     }

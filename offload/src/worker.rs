@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, TryRecvError};
 use parking_lot::Mutex;
+use sluice_flow::action::{Action, ActionKind, visit};
 use sluice_flow::backend::{
     ChainChange, ChainCompletion, ChainOperation, Change, Completion, InstallQueue, MissPolicy, Operation, Outcome,
 };
@@ -221,7 +222,8 @@ impl Worker {
 
     fn begin(&mut self, change: Change, batch: &mut Vec<Change>) {
         if let Operation::Install(flow) | Operation::Modify(_, flow) = &change.operation {
-            if let Some(refusal) = continuation(flow, self.chain_miss).or_else(|| self.alike.refusal(flow)) {
+            let refusal = unknown_meter(flow).or_else(|| continuation(flow, self.chain_miss));
+            if let Some(refusal) = refusal.or_else(|| self.alike.refusal(flow)) {
                 return self.finish(&change, Err(refusal), self.clock.now());
             }
             for chain in flow.jumps() {
@@ -333,6 +335,17 @@ impl Worker {
     }
 }
 
+/// Why a flow of a reactive source cannot have a rule, because it names a meter of the source's own datapath. The agent's meter of that number is
+/// another one.
+fn unknown_meter(flow: &Flow) -> Option<Refusal> {
+    let mut has_meter = false;
+    if flow.origin.is_reactive() {
+        visit(&flow.actions, &mut |action| has_meter |= matches!(action, Action::Meter(_)));
+    }
+    let reason = "a meter of Open vSwitch, whose rate is not known here".into();
+    has_meter.then_some(Refusal::Action { action: ActionKind::Meter, reason })
+}
+
 /// Why a flow of a reactive source cannot have a rule, because packets come to a later chain before the flow that takes them there. `None` if
 /// what misses there does no harm.
 fn continuation(flow: &Flow, chain_miss: MissPolicy) -> Option<Refusal> {
@@ -437,7 +450,11 @@ mod tests {
             let (key, priority, expiry) = (MaskedKey::new(&matching), Priority::default(), Expiry::default());
             let typed = Flow::new(None, key, actions, priority, expiry, &Seed([0; 16]));
             assert_eq!(continuation(&typed, miss), None, "whoever types flows completes the chain");
-            continuation(&typed.with_origin(Origin::OpenVswitch), miss)
+            let of_ovs = typed.with_origin(Origin::OpenVswitch);
+            if miss == MissPolicy::Kernel {
+                assert_eq!(continuation(&of_ovs.going_on(), miss), None, "its datapath takes the packet on");
+            }
+            continuation(&of_ovs, miss)
         };
         let [drop, kernel, representor] = [MissPolicy::Drop, MissPolicy::Kernel, MissPolicy::Representor];
         let at = |chain| Some(Refusal::Continuation { chain: ChainId(chain) });

@@ -22,7 +22,14 @@ const DELETED: u8 = 2;
 const SET: u8 = 4;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const CONFIG: &str = "poll_interval = \"20ms\"\n[source.ovs]\nhanded_over = true\n";
+/// With a meter of the agent's own.
+const CONFIG: &str = "poll_interval = \"20ms\"
+[source.ovs]
+handed_over = true
+[[meter]]
+id = 1
+pps = 10
+";
 
 const UDP: &str = "in_port(1),eth_type(0x0800),ipv4(proto=17)";
 const TCP: &str = "in_port(1),eth_type(0x0800),ipv4(proto=6)";
@@ -113,6 +120,8 @@ fn flows_that_are_handed_over_are_wanted_and_those_that_the_device_has_not_are_g
 
     vswitchd.put(NEW, 8, TCP, "userspace(pid=1)");
     assert_eq!(vswitchd.given_back(), bytes(8), "no device has a process");
+    vswitchd.put(NEW, 12, TCP, "meter(1),2");
+    assert_eq!(vswitchd.given_back(), bytes(12), "the agent's meter is another one");
     vswitchd.put(NEW, 9, TCP, "77");
     assert_eq!(vswitchd.given_back(), bytes(9), "there is no such port");
     daemon.sluice(&["flush"]);
