@@ -37,7 +37,7 @@ impl Side {
             "max-idle=3600000 n-revalidator-threads=1 n-handler-threads=1 min-revalidate-pps=0 flow-limit={}",
             flows * 2
         );
-        let vswitchd = OffloadingVswitchd::start_with((Some(name), &[&input, &output]), &settings, environment);
+        let vswitchd = OffloadingVswitchd::start_of(None, (Some(name), &[&input, &output]), &settings, environment);
         vswitchd.set_rule(&format!("in_port={input},{NARROW},output:{output}"));
         let side = Self { vswitchd, flows, _wire: wire };
         for _ in 0..PASSES {
