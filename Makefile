@@ -1,6 +1,6 @@
 # What others rely on: `make demo`, `make test`, `make packages`, `make bench`. Each brings what it needs on a fresh Debian machine.
 
-.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-clients test-ovn test-vendor-kernel test-ovs-native test-rdma-core packages image test-packages test-arm64 test-systemd bench lab clean
+.PHONY: build demo test test-connectx test-all test-setup test-pages test-browser test-clients test-ovn test-vendor-kernel test-ovs-native test-ovs-suite test-rdma-core packages image test-packages test-arm64 test-systemd bench lab clean
 
 # `sluiced` and `sluice`, in target/release.
 build:
@@ -27,8 +27,8 @@ test-connectx:
 	scripts/test connectx
 
 # Both, and every scenario on both kernels and on the device, of which the others play a part; and test-pages, test-browser,
-# test-clients, test-ovn, test-vendor-kernel, test-ovs-native, test-rdma-core and test-packages.
-test-all: test-pages test-browser test-clients test-ovn test-vendor-kernel test-ovs-native test-rdma-core test-packages
+# test-clients, test-ovn, test-vendor-kernel, test-ovs-native, test-ovs-suite, test-rdma-core and test-packages.
+test-all: test-pages test-browser test-clients test-ovn test-vendor-kernel test-ovs-native test-ovs-suite test-rdma-core test-packages
 	scripts/test all
 
 # `make demo` and what `make test` installs, in a new root of Debian.
@@ -79,6 +79,13 @@ test-ovs-native:
 		cargo test -p sluice-tests --test tc_agent -- --ovs=$$programs \
 			ovs_hands of_ovs ovs_counts lost_messages ovs_vswitchd_counts && \
 		LAB_KERNEL=$$kernel cargo test -p sluice-tests --test tc_agent -- --ovs=$$programs ovs_hands translated_
+
+# Open vSwitch's own tests of a real datapath: without Sluice, with Sluice in front, and with flows handed over to it.
+test-ovs-suite:
+	scripts/setup test
+	scripts/setup ovs-suite
+	cargo build --workspace --lib --bins
+	tests/ovs-suite/run
 
 # The mirror with the rdma-core and the libclang of Debian 13.
 test-rdma-core:
