@@ -4,17 +4,9 @@
 //! the control socket leaves to its clients: files in parts, streams, tables, captures. Nothing of the daemon is needed for
 //! that but the [control crate](sluice_control).
 //!
-//! [`run`] is the whole program. [`capture`] reads captures, for `replay` and `trace`:
-//!
-//! ```
-//! use sluice_cli::capture::{Capture, CaptureError};
-//!
-//! let picture = Capture::open(&b"GIF89a"[..]);
-//! assert!(matches!(picture, Err(CaptureError::Format(_))));
-//! ```
+//! [`run`] is the whole program.
 
 mod arguments;
-pub mod capture;
 mod command;
 mod commands;
 mod connection;

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use sluice_cli::capture::Capture;
+use sluice_capture::Capture;
 use sluice_control::Client;
 use sluice_flow::PortNumber;
 

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use sluice_capture::{Capture, CaptureError, Frame};
 
 use super::speed::Speed;
-use crate::capture::{Capture, CaptureError, Frame};
 use crate::command::{Agent, Outcome, Run};
 use crate::connection::Connection;
 use crate::error::{CliError, reason};

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use clap::Args;
+use sluice_capture::{Capture, CaptureError};
 
 use super::replay::{SHORTEST_FRAME, hexadecimal};
-use crate::capture::{Capture, CaptureError};
 use crate::command::{Agent, Outcome, Run};
 use crate::error::{CliError, reason};
 

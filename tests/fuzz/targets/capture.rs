@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sluice_cli::capture::Capture;
+use sluice_capture::Capture;
 
 fuzz_target!(|file: &[u8]| {
     let Ok(mut capture) = Capture::open(file) else { return };

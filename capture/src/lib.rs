@@ -1,5 +1,12 @@
 //! Captures: the frames of a pcap or pcapng file, one after the other, with the place of what is wrong.
 //!
+//! ```
+//! use sluice_capture::{Capture, CaptureError};
+//!
+//! let picture = Capture::open(&b"GIF89a"[..]);
+//! assert!(matches!(picture, Err(CaptureError::Format(_))));
+//! ```
+//!
 //! The `pcap-file` crate finds where a record begins and ends. What is in a record is read here, for the crate's own
 //! reading refuses captures with a short snap length, takes every pcapng time for nanoseconds, and leaves the padding
 //! on simple packets.
