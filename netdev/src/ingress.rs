@@ -10,7 +10,7 @@ use crate::error::LinkError;
 use crate::netlink::attribute::{Malformed, Writer};
 use crate::netlink::message::flag;
 use crate::touched_filters::{Attachment, Block};
-use crate::traffic_control::{TcHeader, TcView, ask_for_terse};
+use crate::traffic_control::{TcHeader, TcView};
 
 /// The queueing discipline that holds the filters of a device, and the blocks by which it shares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -270,10 +270,7 @@ fn has_filters(control: &mut Control, attachment: Attachment) -> Result<bool, Li
     control.dump(
         "list filters",
         GET_FILTER,
-        |writer| {
-            TcHeader { ifindex, parent, ..TcHeader::default() }.emit(writer);
-            ask_for_terse(writer);
-        },
+        |writer| TcHeader { ifindex, parent, ..TcHeader::default() }.emit(writer),
         |found: &mut bool, _| {
             *found = true;
             Ok(())

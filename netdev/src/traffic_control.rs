@@ -3,9 +3,6 @@
 use crate::netlink::attribute::{Attributes, Malformed, Writer};
 
 const PLACE: &str = "traffic control";
-const DUMP_FLAGS: u16 = 15;
-/// `TCA_DUMP_FLAGS_TERSE`
-const TERSE: u32 = 1;
 
 /// `struct tcmsg`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,10 +59,4 @@ impl<'a> TcView<'a> {
     pub(crate) const fn attributes(&self) -> Attributes<'a> {
         Attributes::new(self.attributes, PLACE)
     }
-}
-
-/// Asks for lists without what filters match and do.
-pub(crate) fn ask_for_terse(writer: &mut Writer<'_>) {
-    let [value, selector] = [TERSE.to_ne_bytes(), TERSE.to_ne_bytes()];
-    writer.put(DUMP_FLAGS, &[value, selector].concat());
 }

@@ -10,7 +10,7 @@ use crate::wire::filter::{self, FilterView, Hook};
 pub enum Detail {
     /// Everything.
     Full,
-    /// Name, notes, flags and counters. The kernel lists three times as many of these in the same time.
+    /// Name, notes, flags and counters, of flower's filters alone. The kernel lists three times as many of these in the same time.
     Terse,
 }
 
@@ -51,6 +51,35 @@ impl Lister {
 
     /// The same for filters of any kind. A priority that exists shows as a filter with handle 0.
     pub fn list_any(
+        &mut self,
+        hook: Hook,
+        chain: Option<u32>,
+        detail: Detail,
+        see: &mut dyn FnMut(&FilterView<'_>) -> Result<(), SocketError>,
+    ) -> Result<Listing, SocketError> {
+        let mut shown = 0;
+        let listed = self.list_once(hook, chain, detail, &mut |view| {
+            shown += 1;
+            see(view)
+        });
+        match listed {
+            // Of other classifiers the kernel has no terse form, and it does not get past a filter of most of them
+            // (`tc_cls_stats_dump` in include/net/pkt_cls.h). So what comes behind one is listed in full.
+            Err(error) if detail == Detail::Terse && error.is_standstill() => {
+                let mut passed = 0;
+                self.list_once(hook, chain, Detail::Full, &mut |view| {
+                    if !view.is_flower() && view.id.handle != 0 {
+                        return Ok(());
+                    }
+                    passed += 1;
+                    if passed > shown { see(view) } else { Ok(()) }
+                })
+            }
+            listed => listed,
+        }
+    }
+
+    fn list_once(
         &mut self,
         hook: Hook,
         chain: Option<u32>,

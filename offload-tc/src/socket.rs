@@ -50,6 +50,11 @@ impl SocketError {
         let Self::Io(error) = self else { return false };
         error.raw_os_error().is_some_and(is_absence)
     }
+
+    /// Whether the kernel says of a listing that it makes no progress.
+    pub(crate) fn is_standstill(&self) -> bool {
+        matches!(self, Self::Io(error) if error.raw_os_error() == Some(Errno::MSGSIZE.raw_os_error()))
+    }
 }
 
 /// Whether an error says that a filter, or the place where it could be, does not exist. Without the queueing discipline the

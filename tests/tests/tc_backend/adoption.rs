@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_flow::ChainId;
-use sluice_flow::backend::{Adoption, Claims, Holding, InstalledRule, Owner, Placement};
+use sluice_flow::backend::{Adoption, Claims, DeviceEvent, Holding, InstalledRule, Owner, Placement};
 use sluice_flow::flow::Flow;
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
@@ -23,6 +23,7 @@ stories![
     rules_that_are_as_wanted_are_taken_over_by_their_notes_with_what_they_counted,
     a_rule_that_is_not_as_wanted_any_more_is_shown_as_it_is,
     rules_of_another_agent_and_of_tc_are_named_and_left,
+    rules_among_filters_of_other_classifiers_are_counted_taken_over_and_taken_out,
     rules_that_another_agent_left_are_owned_before_they_are_written_anew,
     a_rule_of_ours_that_no_flow_has_is_listed_and_can_be_taken_out,
 ];
@@ -247,6 +248,30 @@ fn rules_of_another_agent_and_of_tc_are_named_and_left(network: &Network) {
     assert_eq!(device.backend.flush(), Ok(rules.len()));
     assert_eq!(device.foreign(), foreign);
     assert_eq!(network.send(1, 2).len(), 2, "the other agent's rule works");
+}
+
+/// Most of them have the kernel end a terse listing where it comes to them.
+fn rules_among_filters_of_other_classifiers_are_counted_taken_over_and_taken_out(network: &Network) {
+    network.run("tc qdisc add dev p1 clsact");
+    network.run("tc filter add dev p1 ingress pref 1 protocol ip u32 match ip dst 192.0.2.1/32 action continue");
+    network.run("tc filter add dev p1 ingress pref 2 matchall action continue");
+    let mut first = Device::open();
+    let rule = first.install(TO_B, "2").unwrap();
+    first.install("in_port(1),eth_type(0x9000)", "2").unwrap();
+    network.run("tc filter add dev p1 ingress pref 65000 protocol ip basic action continue");
+    assert_eq!(network.send(0, 5).len(), 5);
+    assert_eq!(first.counted().len(), 2);
+    assert_eq!(first.counted()[&rule.id], (5, 5 * FRAME));
+    assert!(first.events().iter().all(|event| matches!(event, DeviceEvent::Changed { .. })), "no rule is lost");
+    drop(first);
+
+    let second = Device::open();
+    let adopted = second.adoption().adopt(&mut |rule: &InstalledRule| Some(claim(rule)));
+    assert_eq!(adopted, Ok(Adoption { adopted: 2, orphans: 0 }));
+    assert_eq!(second.foreign().len(), 4, "{:#?}", second.foreign());
+    assert_eq!(second.backend.flush(), Ok(2));
+    let left = network.run("tc filter show dev p1 ingress");
+    assert!(["u32", "matchall", "basic"].iter().all(|kind| left.contains(kind)) && !left.contains("flower"), "{left}");
 }
 
 fn rules_that_another_agent_left_are_owned_before_they_are_written_anew(network: &Network) {

@@ -38,8 +38,10 @@ pub(crate) struct Capture(OwnedFd);
 
 /// Modules that the kernel would load at a request of the first namespace only.
 pub(crate) fn load_modules() {
-    run("modprobe --all cls_flower cls_matchall sch_ingress act_mirred act_gact act_vlan act_pedit act_csum \
-         act_tunnel_key act_skbedit act_police act_ct dummy veth vxlan geneve ip_gre bonding");
+    run(
+        "modprobe --all cls_flower cls_matchall cls_u32 cls_basic sch_ingress act_mirred act_gact act_vlan act_pedit act_csum \
+         act_tunnel_key act_skbedit act_police act_ct dummy veth vxlan geneve ip_gre bonding",
+    );
 }
 
 impl Network {
