@@ -116,6 +116,12 @@ impl OffloadingVswitchd {
         self.tool("ovs-ofctl", &["add-flow", &format!("unix:{}", self.path("br0.mgmt")), rule]);
     }
 
+    /// Puts all OpenFlow rules of a file in.
+    pub fn set_rules(&self, file: &Path) {
+        let file = file.display().to_string();
+        self.tool("ovs-ofctl", &["add-flows", &format!("unix:{}", self.path("br0.mgmt")), &file]);
+    }
+
     /// What it counts for its OpenFlow rules.
     pub fn rules(&self) -> String {
         let ran = run(self.command("ovs-ofctl").args(["dump-flows", &format!("unix:{}", self.path("br0.mgmt"))]));
