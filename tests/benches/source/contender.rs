@@ -56,6 +56,7 @@ impl Running {
     fn add_rules(&self, folder: &Path) {
         let rules = PORTS.map(|port| format!("udp,in_port=client,tp_dst={port},actions=output:server\n"));
         let file = folder.join("rules");
+        std::fs::create_dir_all(folder).expect("a folder in memory");
         std::fs::write(&file, rules.collect::<String>()).expect("a file in memory");
         self.vswitchd.set_rules(&file);
     }
