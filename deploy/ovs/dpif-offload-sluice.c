@@ -47,8 +47,8 @@ enum { FAMILY_DATAPATH = 0x10, FAMILY_VPORT, FAMILY_FLOW };
 /* How long it takes until the agent is looked for again, and until a refused flow may be sent again; in ms. */
 #define AGAIN 1000
 #define REFUSED_FOR 60000
-/* How many refused flows are remembered: as many as a datapath has. */
-#define MAX_REFUSED 200000
+/* How many flows are remembered by name: as many as a datapath has. */
+#define MAX_NAMES 200000
 /* How long the end of a flow may wait for room on its way to the agent; in seconds. */
 #define PATIENCE 1
 /* Bytes of what is sent and not received yet. */
@@ -67,11 +67,11 @@ struct sluice_flow {
     struct dpif_flow_stats zero; /* What was counted when the counters were last asked to begin anew. */
 };
 
-/* A flow that the agent has refused. */
-struct sluice_refusal {
+/* A flow that is remembered by its name. */
+struct sluice_name {
     struct hmap_node node;
     ovs_u128 ufid;
-    long long int until;
+    long long int until; /* When a refused one may be sent again. */
 };
 
 /* A recirculation id that a flow of the kernel's datapath leads to. */
@@ -101,7 +101,8 @@ struct sluice_offload {
     long long int again;
     struct hmap flows;
     struct ovs_list orphans;
-    struct hmap refused;
+    struct hmap refused; /* Names of flows that the agent has refused. */
+    struct hmap doubles; /* Names of flows that the datapath has under another one. */
     struct hmap chains;
     struct sluice_memory memory;
 };
@@ -284,32 +285,67 @@ flow_stats(const struct sluice_offload *sluice, const struct sluice_flow *flow, 
     }
 }
 
-static void
-forget_refusals(struct sluice_offload *sluice)
-{
-    struct sluice_refusal *refusal;
+/* Names. */
 
-    HMAP_FOR_EACH_POP (refusal, node, &sluice->refused) {
-        free(refusal);
+static void
+forget_names(struct hmap *names)
+{
+    struct sluice_name *name;
+
+    HMAP_FOR_EACH_POP (name, node, names) {
+        free(name);
     }
+}
+
+static void
+remember_name(struct hmap *names, const ovs_u128 *ufid)
+{
+    struct sluice_name *name = xmalloc(sizeof *name);
+
+    if (hmap_count(names) >= MAX_NAMES) {
+        forget_names(names);
+    }
+    name->ufid = *ufid;
+    name->until = time_msec() + REFUSED_FOR;
+    hmap_insert(names, &name->node, hash_ufid(ufid));
+}
+
+static struct sluice_name *
+name_find(const struct hmap *names, const ovs_u128 *ufid)
+{
+    struct sluice_name *name;
+
+    HMAP_FOR_EACH_WITH_HASH (name, node, hash_ufid(ufid), names) {
+        if (ovs_u128_equals(name->ufid, *ufid)) {
+            return name;
+        }
+    }
+    return NULL;
+}
+
+/* Forgets a flow; false if there was nothing to forget. */
+static bool
+forget_name(struct hmap *names, const ovs_u128 *ufid)
+{
+    struct sluice_name *name = name_find(names, ufid);
+
+    if (name) {
+        hmap_remove(names, &name->node);
+        free(name);
+    }
+    return name != NULL;
 }
 
 static bool
 is_refused(struct sluice_offload *sluice, const ovs_u128 *ufid)
 {
-    struct sluice_refusal *refusal;
+    const struct sluice_name *name = name_find(&sluice->refused, ufid);
 
-    HMAP_FOR_EACH_WITH_HASH (refusal, node, hash_ufid(ufid), &sluice->refused) {
-        if (ovs_u128_equals(refusal->ufid, *ufid)) {
-            if (time_msec() < refusal->until) {
-                return true;
-            }
-            hmap_remove(&sluice->refused, &refusal->node);
-            free(refusal);
-            return false;
-        }
+    if (name && time_msec() >= name->until) {
+        forget_name(&sluice->refused, ufid);
+        return false;
     }
-    return false;
+    return name != NULL;
 }
 
 static void
@@ -336,7 +372,7 @@ disconnect(struct sluice_offload *sluice, const char *why)
     HMAP_FOR_EACH_SAFE (flow, node, &sluice->flows) {
         flow_orphan(sluice, flow);
     }
-    forget_refusals(sluice);
+    forget_names(&sluice->refused);
     memory_forget(&sluice->memory);
 }
 
@@ -411,19 +447,11 @@ static void
 refuse(struct sluice_offload *sluice, const ovs_u128 *ufid)
 {
     struct sluice_flow *flow = flow_find(sluice, ufid);
-    struct sluice_refusal *refusal;
 
-    if (!flow) {
-        return;
+    if (flow) {
+        flow_take_back(sluice, flow);
+        remember_name(&sluice->refused, ufid);
     }
-    flow_take_back(sluice, flow);
-    if (hmap_count(&sluice->refused) >= MAX_REFUSED) {
-        forget_refusals(sluice);
-    }
-    refusal = xmalloc(sizeof *refusal);
-    refusal->ufid = *ufid;
-    refusal->until = time_msec() + REFUSED_FOR;
-    hmap_insert(&sluice->refused, &refusal->node, hash_ufid(ufid));
 }
 
 static int
@@ -595,22 +623,17 @@ give_actions_to_kernel(struct sluice_offload *sluice, const struct nlattr *actio
     }
 }
 
-/* Puts flows that the agent does not have into the datapath. */
+/* Puts flows that the agent does not have into the datapath. The mutex is held, so that none of them is deleted there before it is put. */
 static void
 put_orphans(struct sluice_offload *sluice, struct dpif *dpif)
 {
-    struct ovs_list orphans = OVS_LIST_INITIALIZER(&orphans);
     struct sluice_flow *flow;
 
-    ovs_mutex_lock(&sluice->mutex);
     /* Which may make more of them. */
     LIST_FOR_EACH (flow, orphan_node, &sluice->orphans) {
         give_actions_to_kernel(sluice, flow->actions->data, flow->actions->size);
     }
-    ovs_list_push_back_all(&orphans, &sluice->orphans);
-    ovs_mutex_unlock(&sluice->mutex);
-
-    LIST_FOR_EACH_POP (flow, orphan_node, &orphans) {
+    LIST_FOR_EACH_POP (flow, orphan_node, &sluice->orphans) {
         struct dpif_op op = {
             .type = DPIF_OP_FLOW_PUT,
             .flow_put = {
@@ -624,7 +647,10 @@ put_orphans(struct sluice_offload *sluice, struct dpif *dpif)
         struct dpif_op *ops = &op;
 
         dpif->dpif_class->operate(dpif, &ops, 1);
-        if (op.error && op.error != EEXIST) {
+        if (op.error == EEXIST) {
+            /* Two packets of one flow came before it was anywhere, and each has given it a name. ovs-vswitchd will delete both. */
+            remember_name(&sluice->doubles, &flow->ufid);
+        } else if (op.error) {
             VLOG_WARN("a flow that Sluice does not have is not taken by the datapath: %s", ovs_strerror(op.error));
         }
         flow_free(flow);
@@ -666,6 +692,9 @@ flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
         send_flow(sluice, flow, OVS_FLOW_CMD_SET);
         return 0;
     }
+    if (put->flags & DPIF_FP_CREATE) {
+        forget_name(&sluice->doubles, put->ufid);
+    }
     /* One that is only to be modified is in the datapath. */
     if (!(put->flags & DPIF_FP_CREATE) || is_refused(sluice, put->ufid) || chain_is_kernels(sluice, chain_of(put))) {
         return EOPNOTSUPP;
@@ -687,11 +716,28 @@ flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
     return 0;
 }
 
+/* Deletes a flow that the datapath may not know by this name, of which ovs-vswitchd would warn. */
 static int
-flow_del(struct sluice_offload *sluice, struct dpif_flow_del *del)
+double_del(struct dpif *dpif, const struct dpif_flow_del *del)
+{
+    struct dpif_op op = { .type = DPIF_OP_FLOW_DEL, .flow_del = *del };
+    struct dpif_op *ops = &op;
+
+    dpif->dpif_class->operate(dpif, &ops, 1);
+    if (op.error == ENOENT && del->stats) {
+        memset(del->stats, 0, sizeof *del->stats);
+    }
+    return op.error == ENOENT ? 0 : op.error;
+}
+
+static int
+flow_del(struct sluice_offload *sluice, struct dpif *dpif, struct dpif_flow_del *del)
 {
     struct sluice_flow *flow = del->ufid ? flow_find(sluice, del->ufid) : NULL;
 
+    if (!flow && del->ufid && forget_name(&sluice->doubles, del->ufid)) {
+        return double_del(dpif, del);
+    }
     if (!flow) {
         return EOPNOTSUPP;
     }
@@ -746,10 +792,7 @@ sluice_operate(struct dpif *dpif, const struct dpif_offload *offload, struct dpi
 
     ovs_mutex_lock(&sluice->mutex);
     hear(sluice);
-    ovs_mutex_unlock(&sluice->mutex);
     put_orphans(sluice, dpif);
-
-    ovs_mutex_lock(&sluice->mutex);
     for (size_t i = 0; i < n_ops; i++) {
         struct dpif_op *op = ops[i];
         int error = EOPNOTSUPP;
@@ -765,7 +808,7 @@ sluice_operate(struct dpif *dpif, const struct dpif_offload *offload, struct dpi
             }
             break;
         case DPIF_OP_FLOW_DEL:
-            error = flow_del(sluice, &op->flow_del);
+            error = flow_del(sluice, dpif, &op->flow_del);
             break;
         case DPIF_OP_FLOW_GET:
             error = flow_get(sluice, &op->flow_get);
@@ -794,6 +837,7 @@ sluice_flow_flush(const struct dpif_offload *offload)
     LIST_FOR_EACH_POP (flow, orphan_node, &sluice->orphans) {
         flow_free(flow);
     }
+    forget_names(&sluice->doubles);
     forget_chains(sluice);
     /* A deletion without a name is one of all. */
     begin_message(&message, FAMILY_FLOW, OVS_FLOW_CMD_DEL);
@@ -979,6 +1023,7 @@ sluice_open(const struct dpif_offload_class *class, struct dpif *dpif, struct dp
     hmap_init(&sluice->flows);
     ovs_list_init(&sluice->orphans);
     hmap_init(&sluice->refused);
+    hmap_init(&sluice->doubles);
     hmap_init(&sluice->chains);
     sluice->memory.socket = -1;
     *offload = &sluice->offload;
@@ -1006,10 +1051,12 @@ sluice_close(struct dpif_offload *offload)
     LIST_FOR_EACH_POP (flow, orphan_node, &sluice->orphans) {
         flow_free(flow);
     }
-    forget_refusals(sluice);
+    forget_names(&sluice->refused);
+    forget_names(&sluice->doubles);
     forget_chains(sluice);
     hmap_destroy(&sluice->flows);
     hmap_destroy(&sluice->refused);
+    hmap_destroy(&sluice->doubles);
     hmap_destroy(&sluice->chains);
     ovs_mutex_destroy(&sluice->mutex);
     free(sluice->run_dir);
