@@ -3,6 +3,7 @@
 pub(crate) const NEW_LINK: u16 = 16;
 pub(crate) const DELETE_LINK: u16 = 17;
 pub(crate) const GET_LINK: u16 = 18;
+pub(crate) const GET_STATISTICS: u16 = 94;
 pub(crate) const NEW_QDISC: u16 = 36;
 pub(crate) const DELETE_QDISC: u16 = 37;
 pub(crate) const NEW_FILTER: u16 = 44;

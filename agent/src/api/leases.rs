@@ -1,6 +1,7 @@
 //! Leases: what becomes of an owner's flows once the owner is not heard of any more.
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::pending;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sluice_flow::ControllerName;
 use sluice_host::own_folder::{FolderError, OwnFolder};
-use tokio::time::Instant;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Api;
 use crate::service::{Error, Service};
@@ -23,8 +25,8 @@ const MOST_BYTES: u64 = 64 << 10;
 /// As many leases as are held at a time.
 const MOST: usize = 256;
 
-/// How often it is looked whether a lease has ended.
-pub(super) const LOOK: Duration = Duration::from_millis(50);
+/// When the end of a lease that could not be written down is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The idle timeout of flows that are aged, if the configuration has none.
 const IDLE: Duration = Duration::from_secs(10);
@@ -59,6 +61,8 @@ pub(super) struct Lease {
 /// All leases. The file has their terms alone, so that it is not written at each renewal; after a restart each has its whole time before it.
 pub(super) struct Leases {
     held: Mutex<BTreeMap<ControllerName, Lease>>,
+    /// A lease was taken, which may be the next to end.
+    taken: Notify,
     folder: Option<OwnFolder>,
 }
 
@@ -90,7 +94,7 @@ impl Leases {
             let owner = owner.parse().map_err(|error| LeasesError::Read(format!("{error}")))?;
             held.insert(owner, Lease { terms, until: Instant::now() + terms.time });
         }
-        Ok(Self { held: Mutex::new(held), folder })
+        Ok(Self { held: Mutex::new(held), taken: Notify::new(), folder })
     }
 
     /// Takes a lease, or renews it.
@@ -109,6 +113,7 @@ impl Leases {
                 };
             })?;
         }
+        self.taken.notify_one();
         Ok(lease)
     }
 
@@ -120,6 +125,23 @@ impl Leases {
 
     pub(super) fn all(&self) -> BTreeMap<ControllerName, Lease> {
         self.held.lock().clone()
+    }
+
+    /// Returns when a lease has ended.
+    async fn next_end(&self) {
+        loop {
+            let next = self.held.lock().values().map(|lease| lease.until).min();
+            let ended = async {
+                match next {
+                    Some(next) => sleep_until(next).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.taken.notified() => {}
+                () = ended => return,
+            }
+        }
     }
 
     /// Those that have ended by now.
@@ -148,12 +170,16 @@ impl Leases {
     }
 }
 
-/// Does what was agreed of the leases that have ended.
-pub(super) async fn look(api: &Arc<Api>) {
-    for (owner, terms) in api.leases.ended() {
-        let done = api.blocking(move |api| end(api, owner, terms)).await;
-        if let Ok(Err(error)) = done {
-            tracing::error!("the lease of {owner} has ended, and its flows stay as they are: {error}");
+/// Does what was agreed of leases that end, for as long as it is run.
+pub(super) async fn end_leases(api: Arc<Api>) {
+    loop {
+        api.leases.next_end().await;
+        for (owner, terms) in api.leases.ended() {
+            let done = api.blocking(move |api| end(api, owner, terms)).await;
+            if let Ok(Err(error)) = done {
+                tracing::error!("the lease of {owner} has ended, and its flows stay as they are: {error}");
+                sleep(AGAIN).await;
+            }
         }
     }
 }
@@ -210,5 +236,21 @@ mod tests {
         assert!(leases.end(owner).unwrap());
         assert!(!leases.end(owner).unwrap(), "once");
         assert!(Leases::open(Some(scratch.path())).unwrap().all().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_lease_is_waited_for_and_not_looked_for() {
+        let leases = Arc::new(Leases::open(None).unwrap());
+        let terms = |seconds| Terms { time: Duration::from_secs(seconds), end: End::Keep };
+        leases.take("late".parse().unwrap(), terms(60)).unwrap();
+        let (began, waiting) = (Instant::now(), leases.clone());
+        let end = tokio::spawn(async move {
+            waiting.next_end().await;
+            Instant::now()
+        });
+        tokio::task::yield_now().await;
+        // One that ends before what is waited for.
+        leases.take("soon".parse().unwrap(), terms(5)).unwrap();
+        assert_eq!(end.await.unwrap().duration_since(began).as_secs(), 5);
     }
 }

@@ -28,7 +28,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use super::access::Access;
-use super::leases::{LOOK, Leases, LeasesError, look};
+use super::leases::{Leases, LeasesError, end_leases};
 use super::tls::{Identity, Tls, TlsError};
 use super::{Api, Shared, opi};
 use crate::agent::Agent;
@@ -117,15 +117,7 @@ pub async fn serve(agent: Arc<Agent>, listeners: Listeners, stop: impl Future<Ou
         let listener = TcpListener::from_std(listener).map_err(failed)?;
         parts.spawn(accept_remote(listener, tls, api.clone(), accepted));
     }
-    let leased = api.clone();
-    parts.spawn(async move {
-        let mut looks = interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            looks.tick().await;
-            look(&leased).await;
-        }
-    });
+    parts.spawn(end_leases(api.clone()));
     api.service.end_halves_of_earlier_runs();
     parts.spawn(opi::end_sessions(api.clone()));
     let shared = Shared(api);

@@ -91,12 +91,11 @@ pub(crate) fn play(contender: Contender) -> Round {
     Round { waits, busy: busy.as_secs_f64() }
 }
 
-/// What all processors have done since the machine began (`/proc/stat`).
+/// For how long all processors have run anybody since the machine began, to the nanosecond (`/proc/schedstat`). `/proc/stat` counts ticks of
+/// the clock, at which just those run who wait for a time.
 fn busy() -> Duration {
-    let text = std::fs::read_to_string("/proc/stat").expect("Linux");
-    let fields: Vec<u64> =
-        text.lines().next().expect("a line").split_whitespace().skip(1).flat_map(str::parse).collect();
-    // user, nice, system, then idle and waiting, then interrupts.
-    let ticks: u64 = fields[..3].iter().chain(&fields[5..8]).sum();
-    Duration::from_millis(ticks * 10)
+    let text = std::fs::read_to_string("/proc/schedstat").expect("Linux with CONFIG_SCHED_INFO");
+    let processors = text.lines().filter(|line| line.starts_with("cpu"));
+    let nanoseconds = |line: &str| line.split(' ').nth(7)?.parse::<u64>().ok();
+    Duration::from_nanos(processors.map(|line| nanoseconds(line).expect("a number")).sum())
 }

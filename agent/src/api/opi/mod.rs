@@ -8,6 +8,7 @@ mod reader;
 mod writer;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sluice_api::openoffload::v2 as opi;
 use sluice_api::openoffload::v2::session_table_server::SessionTable;
@@ -20,7 +21,6 @@ use tonic::{Request, Response, Status, Streaming, async_trait};
 use self::writer::{write_closed, write_deleted, write_none, write_session};
 use super::access::Access;
 use super::errors::{InputError, call_failed};
-use super::leases::LOOK;
 use super::{Api, Shared};
 use crate::sessions::name::SessionId;
 
@@ -29,6 +29,9 @@ const CLOSED: usize = 64;
 
 /// Sessions in an answer at most, so that it stays far below the 4 MiB that clients take.
 const PAGE: usize = 32_768;
+
+/// How often it is looked for sessions that have ended by half, besides whenever there is news of one.
+const LOOK: Duration = Duration::from_secs(1);
 
 #[async_trait]
 impl SessionTable for Shared {
@@ -138,7 +141,7 @@ fn write_page(api: &Api, args: &opi::SessionRequestArgs) -> opi::SessionResponse
 /// Sees that sessions end as a whole, for as long as it is run.
 pub(super) async fn end_sessions(api: Arc<Api>) {
     let ends = api.service.view().session_ends();
-    let mut looks = interval(LOOK * 20);
+    let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
