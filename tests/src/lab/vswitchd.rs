@@ -162,6 +162,11 @@ impl OffloadingVswitchd {
         if ran.code == Some(0) { Ok(ran.out) } else { Err(ran.err) }
     }
 
+    /// Sets columns of a port's record in the database, and waits until the daemon has taken them.
+    pub fn set_interface(&self, port: &str, columns: &str) {
+        self.configure(&format!("set interface {port} {columns}"));
+    }
+
     /// A place in its folder.
     pub fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()

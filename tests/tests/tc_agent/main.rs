@@ -83,6 +83,7 @@ const STORIES: &[Story] = &[
     ("flows_of_ovs_are_forwarded_before_it_and_go_with_them", |_| {
         source::flows_of_ovs_are_forwarded_before_it_and_go_with_them();
     }),
+    ("what_ovs_polices_is_policed_before_rules", |_| source::what_ovs_polices_is_policed_before_rules()),
     ("ovs_counts_and_keeps_what_is_forwarded_before_it", |_| {
         source::ovs_counts_and_keeps_what_is_forwarded_before_it();
     }),

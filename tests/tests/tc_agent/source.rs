@@ -30,9 +30,13 @@ struct Beside {
 impl Beside {
     /// A switch whose packets ovs-vswitchd forwards.
     fn new() -> Self {
+        Self::with("hw-offload=false")
+    }
+
+    fn with(settings: &str) -> Self {
         run("modprobe openvswitch");
         let switch = Switch::set_up();
-        let vswitchd = start_ovs(&["client", "server"], "hw-offload=false", &[]);
+        let vswitchd = start_ovs(&["client", "server"], settings, &[]);
         let beside = Self { switch, vswitchd };
         beside.forward();
         beside
@@ -135,6 +139,39 @@ pub(crate) fn flows_of_ovs_are_forwarded_before_it_and_go_with_them() {
     assert!(beside.switch.filters("client").is_empty(), "an agent that ends leaves no rule of OVS's flows");
     beside.forward();
     eventually("OVS forwards by itself", || stream::send(10) == 10);
+}
+
+pub(crate) fn what_ovs_polices_is_policed_before_rules() {
+    let beside = Beside::with("hw-offload=false max-idle=3600000");
+    let daemon = beside.agent();
+    let has_rule = || carrier(&daemon).is_some_and(|flow| flow["state"] == "partial");
+    assert_eq!(stream::send(50), 50);
+    eventually("the flow has a rule", has_rule);
+
+    // OVS takes the queueing discipline away, with all rules. If the agent is asking for something at that moment, the kernel says that it is
+    // busy, and OVS tries again with the next change of its configuration.
+    let is_policed = || run("tc filter show dev client ingress").contains("police");
+    let mut attempts = 0;
+    eventually("OVS polices", || {
+        attempts += 1;
+        let columns = format!("ingress_policing_rate=1 ingress_policing_burst=8 external_ids:attempt={attempts}");
+        beside.vswitchd.set_interface("client", &columns);
+        is_policed()
+    });
+    let has_filter = || beside.switch.filters("client").iter().any(|filter| filter.contains("flower"));
+    eventually("the rule is back", || has_rule() && has_filter());
+    assert!(is_policed(), "the agent has left it where it is");
+    let come = stream::send(200);
+    assert!(come < 100, "{come} of 200 datagrams have come in spite of 1 kbit/s");
+
+    eventually("OVS polices no more", || {
+        attempts += 1;
+        let columns = format!("ingress_policing_rate=0 ingress_policing_burst=0 external_ids:attempt={attempts}");
+        beside.vswitchd.set_interface("client", &columns);
+        !is_policed()
+    });
+    assert_eq!(stream::send(50), 50);
+    eventually("the flow has a rule", || has_rule() && has_filter());
 }
 
 pub(crate) fn ovs_counts_and_keeps_what_is_forwarded_before_it() {
