@@ -25,7 +25,7 @@ const MOST_BYTES: u64 = 64 << 10;
 /// As many leases as are held at a time.
 const MOST: usize = 256;
 
-/// When the end of a lease that could not be written down is tried again.
+/// When the end of a lease is tried again that could not be written down, or that the agent had no thread for.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The idle timeout of flows that are aged, if the configuration has none.
@@ -176,8 +176,10 @@ pub(super) async fn end_leases(api: Arc<Api>) {
         api.leases.next_end().await;
         for (owner, terms) in api.leases.ended() {
             let done = api.blocking(move |api| end(api, owner, terms)).await;
-            if let Ok(Err(error)) = done {
+            if let Ok(Err(error)) = &done {
                 tracing::error!("the lease of {owner} has ended, and its flows stay as they are: {error}");
+            }
+            if !matches!(done, Ok(Ok(()))) {
                 sleep(AGAIN).await;
             }
         }
