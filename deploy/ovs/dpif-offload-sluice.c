@@ -67,7 +67,7 @@ struct sluice_flow {
     struct dpif_flow_stats zero; /* What was counted when the counters were last asked to begin anew. */
 };
 
-/* A flow that is remembered by its name. */
+/* A flow that is remembered by its name, which is its UFID. */
 struct sluice_name {
     struct hmap_node node;
     ovs_u128 ufid;
@@ -648,7 +648,7 @@ put_orphans(struct sluice_offload *sluice, struct dpif *dpif)
 
         dpif->dpif_class->operate(dpif, &ops, 1);
         if (op.error == EEXIST) {
-            /* Two packets of one flow came before it was anywhere, and each has given it a name. ovs-vswitchd will delete both. */
+            /* Two packets of one flow came before it was anywhere, and each has given it a UFID. ovs-vswitchd will delete both. */
             remember_name(&sluice->doubles, &flow->ufid);
         } else if (op.error) {
             VLOG_WARN("a flow that Sluice does not have is not taken by the datapath: %s", ovs_strerror(op.error));
