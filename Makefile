@@ -121,6 +121,7 @@ test-systemd:
 
 bench:
 	scripts/setup bench
+	scripts/setup ovs-native
 	scripts/bench
 
 # A shell on a real kernel, see tests/lab/run; with DEVICE=connectx one with a ConnectX in software, see tests/lab/connectx.

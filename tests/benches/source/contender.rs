@@ -9,41 +9,69 @@ use sluice_tests::world::eventually;
 
 use crate::lab::PORTS;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Contender {
-    Sluice,
+    /// Sluice in front of the kernel's datapath, where an unmodified Open vSwitch keeps all flows.
+    InFront,
+    /// The offload to tc of the same Open vSwitch.
     OwnOffload,
+    /// Sluice, to which an Open vSwitch 4.0 with our provider hands its flows over.
+    HandedOver,
+    /// The offload to tc of that Open vSwitch.
+    OwnOffloadOf4,
 }
 
 impl Contender {
-    /// Ours first.
-    pub(crate) const BOTH: [Self; 2] = [Self::Sluice, Self::OwnOffload];
+    /// Ours first in each pair.
+    pub(crate) const PAIRS: [[Self; 2]; 2] =
+        [[Self::InFront, Self::OwnOffload], [Self::HandedOver, Self::OwnOffloadOf4]];
 
     /// Starts it in the namespace of this thread, with a rule for each port of UDP, so that each is a flow of its own.
-    pub(crate) fn start(self, folder: &Path) -> Running {
-        let ports = ["client", "server"];
-        if self == Self::OwnOffload {
-            let settings = "hw-offload=true tc-policy=skip_hw";
-            let running = Running { vswitchd: start_ovs(&ports, settings, &[]), agent: None };
-            running.add_rules(folder);
-            return running;
-        }
-        let library = binary("libsluice_ovs_feedback.so");
-        assert!(library.exists(), "{} is built by cargo build", library.display());
-        let socket = folder.join("run/ovs-feedback.sock").display().to_string();
-        let loaded = [("LD_PRELOAD", library.to_str().expect("a path")), ("SLUICE_OVS_FEEDBACK", &socket)];
-        let vswitchd = start_ovs(&ports, "hw-offload=false", &loaded);
-        let config = "backend = \"tc\"\ntc.policy = \"skip_hw\"\n[source.ovs]\n";
-        let agent = Daemon::start_in(folder, config, false);
-        eventually("the datapath is read", || agent.metric("sluice_source_up{source=\"ovs\"}") == Some(1.0));
-        let running = Running { vswitchd, agent: Some(agent) };
+    ///
+    /// `native` has the programs of the Open vSwitch 4.0.
+    pub(crate) fn start(self, folder: &Path, native: &Path) -> Running {
+        let own_offload = "hw-offload=true tc-policy=skip_hw";
+        let running = match self {
+            Self::InFront => start_in_front(folder),
+            Self::HandedOver => start_handed_over(folder, native),
+            Self::OwnOffload => Running { vswitchd: start_ovs(None, own_offload, &[]), agent: None },
+            Self::OwnOffloadOf4 => {
+                let settings = format!("{own_offload} hw-offload-priority=tc");
+                Running { vswitchd: start_ovs(Some(native), &settings, &[]), agent: None }
+            }
+        };
         running.add_rules(folder);
         running
     }
 }
 
-fn start_ovs(ports: &[&str], settings: &str, environment: &[(&str, &str)]) -> OffloadingVswitchd {
-    OffloadingVswitchd::start_of(None, (Some("nic"), ports), settings, environment)
+fn start_in_front(folder: &Path) -> Running {
+    let library = binary("libsluice_ovs_feedback.so");
+    assert!(library.exists(), "{} is built by cargo build", library.display());
+    let socket = folder.join("run/ovs-feedback.sock").display().to_string();
+    let loaded = [("LD_PRELOAD", library.to_str().expect("a path")), ("SLUICE_OVS_FEEDBACK", &socket)];
+    let vswitchd = start_ovs(None, "hw-offload=false", &loaded);
+    Running { vswitchd, agent: Some(start_agent(folder, "")) }
+}
+
+fn start_handed_over(folder: &Path, native: &Path) -> Running {
+    let run_dir = folder.join("run");
+    let settings = format!("hw-offload=true hw-offload-priority=sluice sluice-run-dir={}", run_dir.display());
+    let vswitchd = start_ovs(Some(native), &settings, &[]);
+    let agent = start_agent(folder, "handed_over = true\n");
+    eventually("ovs-vswitchd reads what is counted", || agent.log().contains("adds what is counted"));
+    Running { vswitchd, agent: Some(agent) }
+}
+
+fn start_ovs(programs: Option<&Path>, settings: &str, environment: &[(&str, &str)]) -> OffloadingVswitchd {
+    OffloadingVswitchd::start_of(programs, (Some("nic"), &["client", "server"]), settings, environment)
+}
+
+fn start_agent(folder: &Path, keys: &str) -> Daemon {
+    let config = format!("backend = \"tc\"\ntc.policy = \"skip_hw\"\n[source.ovs]\n{keys}");
+    let agent = Daemon::start_in(folder, &config, false);
+    eventually("the datapath is read", || agent.metric("sluice_source_up{source=\"ovs\"}") == Some(1.0));
+    agent
 }
 
 /// One that forwards, until it is dropped.
@@ -61,7 +89,7 @@ impl Running {
         self.vswitchd.set_rules(&file);
     }
 
-    /// Ports of UDP of which there are flows in the kernel's datapath, or in tc.
+    /// Ports of UDP of which there are flows: in the kernel's datapath, in tc, or handed over.
     pub(crate) fn flows(&self) -> BTreeSet<u16> {
         let dump = self.vswitchd.appctl(&["dpctl/dump-flows"]).expect("a command that it knows");
         let port = |line: &str| line.split_once("udp(dst=")?.1.split(')').next()?.parse().ok();

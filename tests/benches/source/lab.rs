@@ -1,6 +1,7 @@
 //! A round of a contender: flows that begin one by one, then a load.
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -52,11 +53,12 @@ pub(crate) fn load() -> String {
     )
 }
 
-pub(crate) fn play(contender: Contender) -> Round {
+/// `native` has the programs of an Open vSwitch 4.0 with our provider.
+pub(crate) fn play(contender: Contender, native: &Path) -> Round {
     load_modules();
     run("modprobe openvswitch");
     let switch = Switch::set_up();
-    let running = contender.start(switch.folder());
+    let running = contender.start(switch.folder(), native);
     let sender = Sender::new();
     let mut rules = Rules::listen("client");
 

@@ -8,6 +8,7 @@ mod datapath;
 mod generic;
 mod header;
 mod key;
+pub mod provider;
 mod tunnel;
 
 pub use actions::encode_actions;
