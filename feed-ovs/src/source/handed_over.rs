@@ -4,7 +4,7 @@
 //! of flows that it does not have, refused or lost, which ovs-vswitchd then puts into its own datapath. It gets what was counted by
 //! [`sluice_feedback`], as a library that is loaded into it would.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -101,7 +101,7 @@ impl Source for HandedOverSource {
                 is_gone: false,
             };
             let told = Instant::now();
-            let session = Session { door: &self.door, listener, follower, pending: HashSet::new(), told };
+            let session = Session { door: &self.door, listener, follower, pending: VecDeque::new(), told };
             let ended = session.run(stops);
             if let Some(feedback) = &mut self.feedback {
                 feedback.retain(|_| false);
@@ -120,8 +120,8 @@ struct Session<'a> {
     door: &'a Door,
     listener: Listener,
     follower: Follower<'a>,
-    /// Flows of which the device has not said whether it takes them.
-    pending: HashSet<Ufid>,
+    /// Flows of which the device has not said whether it takes them, in the order in which they came.
+    pending: VecDeque<(Ufid, Instant)>,
     told: Instant,
 }
 
@@ -158,27 +158,30 @@ impl Session<'_> {
         let Self { listener, follower, pending, .. } = self;
         let at_most = if pending.is_empty() { LOOK } else { SOON };
         let mut failed = None;
-        listener.receive(at_most, &mut |notification| {
-            if let Err(reason) = take(follower, pending, notification) {
-                failed = Some(reason);
-            }
+        listener.receive(at_most, &mut |notification| match take(follower, notification) {
+            Ok(put) => pending.extend(put.map(|ufid| (ufid, Instant::now()))),
+            Err(reason) => failed = Some(reason),
         })?;
         // It is one program, whose flows nobody else knows.
         failed.map_or(Ok(()), Err)
     }
 
-    /// Gives flows back that the device has refused.
+    /// Gives flows back that the device has refused. They have their answers in about the order in which they came, so that it is enough to look
+    /// at the oldest; one that waits for long is left to [`Self::tell`].
     fn settle(&mut self) -> Result<(), Trouble> {
         let (flows, intake) = (&self.follower.flows, self.follower.intake);
         let mut refused = Vec::new();
-        self.pending.retain(|ufid| {
+        while let Some((ufid, since)) = self.pending.front() {
             let state = intake.standing(*ufid).map(|standing| standing.state);
+            if state == Some(FlowState::Pending) && since.elapsed() < LOOK {
+                break;
+            }
             let is_there = matches!(state, Some(FlowState::Pending | FlowState::Offloaded | FlowState::Partial));
             if !is_there && flows.has(*ufid) {
                 refused.push(*ufid);
             }
-            state == Some(FlowState::Pending)
-        });
+            self.pending.pop_front();
+        }
         self.give_back(&refused)
     }
 
@@ -230,12 +233,8 @@ fn wait_for(socket: BorrowedFd<'_>, flags: PollFlags, at_most: Duration) {
     let _ = poll(&mut [PollFd::from_borrowed_fd(socket, flags)], timeout.as_ref());
 }
 
-/// Takes what ovs-vswitchd tells.
-fn take(
-    follower: &mut Follower<'_>,
-    pending: &mut HashSet<Ufid>,
-    notification: Notification<'_>,
-) -> Result<(), Trouble> {
+/// Takes what ovs-vswitchd tells. Returns the flow that it puts or changes, if it does.
+fn take(follower: &mut Follower<'_>, notification: Notification<'_>) -> Result<Option<Ufid>, Trouble> {
     let put = match notification {
         Notification::Flow(change, payload) => {
             let name = FlowMessage::read_name(payload)?.1;
@@ -244,7 +243,7 @@ fn take(
                 (Change::Deleted, None) => {
                     follower.flows = Flows::new(follower.flows.go_on());
                     take_out(follower.intake);
-                    return Ok(());
+                    return Ok(None);
                 }
                 (Change::Deleted, Some(_)) => None,
                 (Change::New | Change::Set, name) => name,
@@ -253,7 +252,6 @@ fn take(
         Notification::Vport(..) | Notification::Datapath(..) => None,
     };
     follower.take(notification)?;
-    pending.extend(put);
     if let Some(datapath) = follower.told.take() {
         // Of ovs-vswitchd, or by the agent of the kernel, where it is known by its name.
         let asks_kernel = || {
@@ -268,5 +266,5 @@ fn take(
         follower.report.chain_miss =
             follower.options.shares_recirculation.then_some(if go_on { GOES_ON } else { BEGINS_AGAIN });
     }
-    Ok(())
+    Ok(put)
 }
