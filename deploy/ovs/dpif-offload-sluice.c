@@ -7,7 +7,8 @@
  *
  * A flow that is put is sent to the agent, and that is all that the caller waits for. If the agent refuses it, the next call of operate() puts
  * it into the kernel's datapath, and for a minute the agent is not asked for it again. What the agent counts is in the memory of
- * docs/feedback.md. When the agent goes, all flows go to the kernel's datapath. There is no thread: whoever calls looks at the socket.
+ * docs/feedback.md. When the agent goes, all flows go to the kernel's datapath; when there is one again, they move to it. There is no thread:
+ * whoever calls looks at the socket.
  *
  * A packet that the kernel's datapath recirculates stays there. So all flows of a recirculation id that a flow of the kernel leads to are the
  * kernel's as well; what misses there in the device goes on in the kernel, if the kernel can (CONFIG_NET_TC_SKB_EXT).
@@ -56,6 +57,8 @@ enum { FAMILY_DATAPATH = 0x10, FAMILY_VPORT, FAMILY_FLOW };
 /* With so many recirculation ids that the kernel's flows lead to, all are the kernel's. */
 #define MAX_CHAINS 65536
 #define DUMP_BATCH 50
+/* The datapath of the kernel. */
+#define TYPE "system"
 
 /* A flow that the agent has, or may have. */
 struct sluice_flow {
@@ -65,6 +68,10 @@ struct sluice_flow {
     uint32_t chain;              /* Its recirculation id. */
     struct ofpbuf *key, *mask, *actions;
     struct dpif_flow_stats zero; /* What was counted when the counters were last asked to begin anew. */
+    unsigned long long int used; /* When the datapath, which had it before, has seen its last packet. */
+    /* While it moves. */
+    bool is_sent, is_refused;
+    unsigned long long int ruled_in; /* The round of the revalidators in which it had a rule; 0 without one. */
 };
 
 /* A flow that is remembered by its name, which is its UFID. */
@@ -100,6 +107,9 @@ struct sluice_offload {
     int socket;
     long long int again;
     struct hmap flows;
+    struct hmap moving; /* Flows that the datapath has until the agent has a rule for them. */
+    bool must_look;     /* For such flows, because there is another agent. */
+    unsigned long long int round; /* The rounds of the revalidators are counted. */
     struct ovs_list orphans;
     struct hmap refused; /* Names of flows that the agent has refused. */
     struct hmap doubles; /* Names of flows that the datapath has under another one. */
@@ -254,16 +264,31 @@ memory_read(const struct sluice_memory *memory, const ovs_u128 *ufid, struct dpi
 /* Flows. */
 
 static struct sluice_flow *
-flow_find(const struct sluice_offload *sluice, const ovs_u128 *ufid)
+flow_find(const struct hmap *flows, const ovs_u128 *ufid)
 {
     struct sluice_flow *flow;
 
-    HMAP_FOR_EACH_WITH_HASH (flow, node, hash_ufid(ufid), &sluice->flows) {
+    HMAP_FOR_EACH_WITH_HASH (flow, node, hash_ufid(ufid), flows) {
         if (ovs_u128_equals(flow->ufid, *ufid)) {
             return flow;
         }
     }
     return NULL;
+}
+
+static struct sluice_flow *
+flow_new(const ovs_u128 *ufid, const struct nlattr *key, size_t key_len, const struct nlattr *mask, size_t mask_len,
+         const struct nlattr *actions, size_t actions_len)
+{
+    const struct nlattr *chain = nl_attr_find__(key, key_len, OVS_KEY_ATTR_RECIRC_ID);
+    struct sluice_flow *flow = xzalloc(sizeof *flow);
+
+    flow->ufid = *ufid;
+    flow->chain = chain ? nl_attr_get_u32(chain) : 0;
+    flow->key = ofpbuf_clone_data(key, key_len);
+    flow->mask = ofpbuf_clone_data(mask, mask_len);
+    flow->actions = ofpbuf_clone_data(actions, actions_len);
+    return flow;
 }
 
 static void
@@ -276,12 +301,27 @@ flow_free(struct sluice_flow *flow)
 }
 
 static void
+forget_flows(struct hmap *flows)
+{
+    struct sluice_flow *flow;
+
+    HMAP_FOR_EACH_POP (flow, node, flows) {
+        flow_free(flow);
+    }
+}
+
+static void
 flow_stats(const struct sluice_offload *sluice, const struct sluice_flow *flow, struct dpif_flow_stats *stats)
 {
+    struct dpif_flow_stats counted;
+
     memset(stats, 0, sizeof *stats);
-    if (memory_read(&sluice->memory, &flow->ufid, stats)) {
-        stats->n_packets -= MIN(flow->zero.n_packets, stats->n_packets);
-        stats->n_bytes -= MIN(flow->zero.n_bytes, stats->n_bytes);
+    stats->used = flow->used;
+    if (memory_read(&sluice->memory, &flow->ufid, &counted)) {
+        stats->n_packets = counted.n_packets - MIN(flow->zero.n_packets, counted.n_packets);
+        stats->n_bytes = counted.n_bytes - MIN(flow->zero.n_bytes, counted.n_bytes);
+        stats->used = MAX(flow->used, counted.used);
+        stats->tcp_flags = counted.tcp_flags;
     }
 }
 
@@ -372,6 +412,7 @@ disconnect(struct sluice_offload *sluice, const char *why)
     HMAP_FOR_EACH_SAFE (flow, node, &sluice->flows) {
         flow_orphan(sluice, flow);
     }
+    forget_flows(&sluice->moving);
     forget_names(&sluice->refused);
     memory_forget(&sluice->memory);
 }
@@ -446,10 +487,16 @@ flow_take_back(struct sluice_offload *sluice, struct sluice_flow *flow)
 static void
 refuse(struct sluice_offload *sluice, const ovs_u128 *ufid)
 {
-    struct sluice_flow *flow = flow_find(sluice, ufid);
+    struct sluice_flow *flow = flow_find(&sluice->flows, ufid);
 
     if (flow) {
         flow_take_back(sluice, flow);
+        remember_name(&sluice->refused, ufid);
+        return;
+    }
+    flow = flow_find(&sluice->moving, ufid);
+    if (flow) {
+        flow->is_refused = true;
         remember_name(&sluice->refused, ufid);
     }
 }
@@ -508,6 +555,7 @@ connect_agent(struct sluice_offload *sluice)
     if (sluice->memory.socket >= 0) {
         memory_say(&sluice->memory, 1, 0);
     }
+    sluice->must_look = true;
 }
 
 /* Takes what the agent has said: the UFIDs of flows that it refuses, 16 bytes each. */
@@ -657,14 +705,165 @@ put_orphans(struct sluice_offload *sluice, struct dpif *dpif)
     }
 }
 
+/* Flows that move. The datapath has had them before there was an agent. They are sent to it, and have a rule in the device then, which sees
+ * packets before the datapath does. The revalidators go round once more, for what the datapath has counted is lost to ovs-vswitchd when the flow
+ * is shown in another place. Then it leaves the datapath. So a packet is always forwarded, and counted once. */
+
+/* Leaves a flow where it is. The agent may have it. */
+static void
+stay(struct sluice_offload *sluice, struct sluice_flow *flow)
+{
+    hmap_remove(&sluice->moving, &flow->node);
+    if (flow->is_sent) {
+        send_flow(sluice, flow, OVS_FLOW_CMD_DEL);
+    }
+    flow_free(flow);
+}
+
+/* Finds all flows of the datapath. */
+static void
+move_begin(struct sluice_offload *sluice, struct dpif *dpif)
+{
+    struct dpif_flow_dump_thread *thread;
+    struct dpif_flow shown[DUMP_BATCH];
+    struct dpif_flow_dump *dump;
+    int count;
+
+    ovs_mutex_lock(&sluice->mutex);
+    put_orphans(sluice, dpif);
+    forget_chains(sluice);
+    ovs_mutex_unlock(&sluice->mutex);
+
+    dump = dpif_flow_dump_create(dpif, false, NULL);
+    thread = dpif_flow_dump_thread_create(dump);
+    /* Not those that the agent has. */
+    while ((count = dpif->dpif_class->flow_dump_next(thread, shown, DUMP_BATCH)) > 0) {
+        ovs_mutex_lock(&sluice->mutex);
+        for (int i = 0; i < count && sluice->socket >= 0; i++) {
+            const struct dpif_flow *one = &shown[i];
+
+            if (!one->ufid_present || is_refused(sluice, &one->ufid)) {
+                give_actions_to_kernel(sluice, one->actions, one->actions_len);
+            } else if (!flow_find(&sluice->flows, &one->ufid) && !flow_find(&sluice->moving, &one->ufid)) {
+                struct sluice_flow *flow = flow_new(&one->ufid, one->key, one->key_len, one->mask, one->mask_len,
+                                                    one->actions, one->actions_len);
+
+                hmap_insert(&sluice->moving, &flow->node, hash_ufid(&flow->ufid));
+            }
+        }
+        ovs_mutex_unlock(&sluice->mutex);
+    }
+    dpif_flow_dump_thread_destroy(thread);
+    dpif_flow_dump_destroy(dump);
+}
+
+/* Lets flows leave the datapath. */
+static void
+leave_datapath(struct sluice_offload *sluice, struct dpif *dpif, struct sluice_flow **ready, size_t n_ready)
+{
+    struct dpif_op op[DUMP_BATCH], *ops[DUMP_BATCH];
+    struct dpif_flow_stats stats[DUMP_BATCH];
+
+    for (size_t i = 0; i < n_ready; i++) {
+        op[i] = (struct dpif_op) {
+            .type = DPIF_OP_FLOW_DEL,
+            .flow_del = {
+                .key = ready[i]->key->data, .key_len = ready[i]->key->size,
+                .ufid = &ready[i]->ufid, .pmd_id = PMD_ID_NULL, .stats = &stats[i],
+            },
+        };
+        ops[i] = &op[i];
+    }
+    dpif->dpif_class->operate(dpif, ops, n_ready);
+    for (size_t i = 0; i < n_ready; i++) {
+        if (op[i].error) {
+            /* It is there no more. */
+            stay(sluice, ready[i]);
+        } else {
+            ready[i]->used = stats[i].used;
+            hmap_remove(&sluice->moving, &ready[i]->node);
+            hmap_insert(&sluice->flows, &ready[i]->node, hash_ufid(&ready[i]->ufid));
+        }
+    }
+}
+
+/* Takes the next step with some flows; false if there is nothing to do for now. One that is passed over has its turn half a second later. */
+static bool
+move_some(struct sluice_offload *sluice, struct dpif *dpif, struct hmap_position *position)
+{
+    struct sluice_flow *ready[DUMP_BATCH];
+    bool is_over = false;
+    size_t n_ready = 0;
+
+    for (int i = 0; i < DUMP_BATCH && !is_over && sluice->socket >= 0; i++) {
+        struct hmap_node *node = hmap_at_position(&sluice->moving, position);
+        struct sluice_flow *flow = CONTAINER_OF(node, struct sluice_flow, node);
+        struct dpif_flow_stats counted;
+
+        if (!node) {
+            is_over = true;
+        } else if (flow->is_refused || chain_is_kernels(sluice, flow->chain)) {
+            give_actions_to_kernel(sluice, flow->actions->data, flow->actions->size);
+            stay(sluice, flow);
+            /* Flows that it leads to may be among these. */
+            n_ready = 0;
+        } else if (!flow->is_sent) {
+            if (send_flow(sluice, flow, OVS_FLOW_CMD_NEW)) {
+                flow->is_sent = true;
+            } else {
+                is_over = true;
+            }
+        } else if (!flow->ruled_in) {
+            flow->ruled_in = memory_read(&sluice->memory, &flow->ufid, &counted) ? sluice->round : 0;
+        } else if (flow->ruled_in < sluice->round) {
+            ready[n_ready++] = flow;
+        }
+    }
+    /* Without the agent nothing moves. */
+    if (sluice->socket >= 0) {
+        leave_datapath(sluice, dpif, ready, n_ready);
+    }
+    return !is_over && sluice->socket >= 0;
+}
+
+/* Moves flows to the agent, if there are any to be moved. The revalidators begin a round. */
+static void
+move_flows(struct sluice_offload *sluice)
+{
+    struct hmap_position position = { 0, 0 };
+    bool must_look, must_move, goes_on;
+    struct dpif *dpif;
+
+    ovs_mutex_lock(&sluice->mutex);
+    sluice->round++;
+    /* What is counted must be known. */
+    must_look = sluice->memory.words && sluice->must_look;
+    must_move = must_look || !hmap_is_empty(&sluice->moving);
+    if (must_look) {
+        sluice->must_look = false;
+    }
+    ovs_mutex_unlock(&sluice->mutex);
+    if (!must_move || dpif_open(sluice->datapath, TYPE, &dpif)) {
+        return;
+    }
+    if (must_look) {
+        move_begin(sluice, dpif);
+    }
+    do {
+        ovs_mutex_lock(&sluice->mutex);
+        goes_on = move_some(sluice, dpif, &position);
+        ovs_mutex_unlock(&sluice->mutex);
+    } while (goes_on);
+    dpif_close(dpif);
+}
+
 /* Operations. */
 
-static uint32_t
-chain_of(const struct dpif_flow_put *put)
+static void
+set_actions(struct sluice_flow *flow, const struct dpif_flow_put *put)
 {
-    const struct nlattr *chain = nl_attr_find__(put->key, put->key_len, OVS_KEY_ATTR_RECIRC_ID);
-
-    return chain ? nl_attr_get_u32(chain) : 0;
+    ofpbuf_delete(flow->actions);
+    flow->actions = ofpbuf_clone_data(put->actions, put->actions_len);
 }
 
 static int
@@ -675,7 +874,7 @@ flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
     if (!put->ufid || put->flags & DPIF_FP_PROBE || sluice->socket < 0) {
         return EOPNOTSUPP;
     }
-    flow = flow_find(sluice, put->ufid);
+    flow = flow_find(&sluice->flows, put->ufid);
     if (flow) {
         if (!(put->flags & DPIF_FP_MODIFY)) {
             return EEXIST;
@@ -686,8 +885,7 @@ flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
         if (put->flags & DPIF_FP_ZERO_STATS) {
             memory_read(&sluice->memory, &flow->ufid, &flow->zero);
         }
-        ofpbuf_delete(flow->actions);
-        flow->actions = ofpbuf_clone_data(put->actions, put->actions_len);
+        set_actions(flow, put);
         /* If the agent is lost over it, the flow is on its way to the datapath as it is now. */
         send_flow(sluice, flow, OVS_FLOW_CMD_SET);
         return 0;
@@ -696,16 +894,11 @@ flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
         forget_name(&sluice->doubles, put->ufid);
     }
     /* One that is only to be modified is in the datapath. */
-    if (!(put->flags & DPIF_FP_CREATE) || is_refused(sluice, put->ufid) || chain_is_kernels(sluice, chain_of(put))) {
+    if (!(put->flags & DPIF_FP_CREATE) || is_refused(sluice, put->ufid)) {
         return EOPNOTSUPP;
     }
-    flow = xzalloc(sizeof *flow);
-    flow->ufid = *put->ufid;
-    flow->chain = chain_of(put);
-    flow->key = ofpbuf_clone_data(put->key, put->key_len);
-    flow->mask = ofpbuf_clone_data(put->mask, put->mask_len);
-    flow->actions = ofpbuf_clone_data(put->actions, put->actions_len);
-    if (!send_flow(sluice, flow, OVS_FLOW_CMD_NEW)) {
+    flow = flow_new(put->ufid, put->key, put->key_len, put->mask, put->mask_len, put->actions, put->actions_len);
+    if (chain_is_kernels(sluice, flow->chain) || !send_flow(sluice, flow, OVS_FLOW_CMD_NEW)) {
         flow_free(flow);
         return EOPNOTSUPP;
     }
@@ -733,7 +926,7 @@ double_del(struct dpif *dpif, const struct dpif_flow_del *del)
 static int
 flow_del(struct sluice_offload *sluice, struct dpif *dpif, struct dpif_flow_del *del)
 {
-    struct sluice_flow *flow = del->ufid ? flow_find(sluice, del->ufid) : NULL;
+    struct sluice_flow *flow = del->ufid ? flow_find(&sluice->flows, del->ufid) : NULL;
 
     if (!flow && del->ufid && forget_name(&sluice->doubles, del->ufid)) {
         return double_del(dpif, del);
@@ -768,7 +961,7 @@ flow_show(const struct sluice_offload *sluice, const struct sluice_flow *flow, s
 static int
 flow_get(struct sluice_offload *sluice, struct dpif_flow_get *get)
 {
-    struct sluice_flow *flow = get->ufid ? flow_find(sluice, get->ufid) : NULL;
+    struct sluice_flow *flow = get->ufid ? flow_find(&sluice->flows, get->ufid) : NULL;
     const char *data;
 
     if (!flow) {
@@ -785,6 +978,29 @@ flow_get(struct sluice_offload *sluice, struct dpif_flow_get *get)
     return 0;
 }
 
+/* Whether it is an operation on a flow that the datapath has still, and does. Whether the datapath does so well is seen later. */
+static bool
+change_moving(struct sluice_offload *sluice, const struct dpif_op *op)
+{
+    const ovs_u128 *ufid = op->type == DPIF_OP_FLOW_PUT ? op->flow_put.ufid
+                           : op->type == DPIF_OP_FLOW_DEL ? op->flow_del.ufid : NULL;
+    struct sluice_flow *flow = ufid ? flow_find(&sluice->moving, ufid) : NULL;
+
+    if (!flow) {
+        return false;
+    }
+    if (op->type == DPIF_OP_FLOW_DEL) {
+        stay(sluice, flow);
+    } else if (op->flow_put.flags & DPIF_FP_MODIFY) {
+        set_actions(flow, &op->flow_put);
+        flow->ruled_in = 0;
+        if (flow->is_sent) {
+            send_flow(sluice, flow, OVS_FLOW_CMD_SET);
+        }
+    }
+    return true;
+}
+
 static void
 sluice_operate(struct dpif *dpif, const struct dpif_offload *offload, struct dpif_op **ops, size_t n_ops)
 {
@@ -797,7 +1013,7 @@ sluice_operate(struct dpif *dpif, const struct dpif_offload *offload, struct dpi
         struct dpif_op *op = ops[i];
         int error = EOPNOTSUPP;
 
-        if (op->error >= 0) {
+        if (op->error >= 0 || change_moving(sluice, op)) {
             continue;
         }
         switch (op->type) {
@@ -831,9 +1047,8 @@ sluice_flow_flush(const struct dpif_offload *offload)
     struct ofpbuf message;
 
     ovs_mutex_lock(&sluice->mutex);
-    HMAP_FOR_EACH_POP (flow, node, &sluice->flows) {
-        flow_free(flow);
-    }
+    forget_flows(&sluice->flows);
+    forget_flows(&sluice->moving);
     LIST_FOR_EACH_POP (flow, orphan_node, &sluice->orphans) {
         flow_free(flow);
     }
@@ -878,10 +1093,13 @@ sluice_flow_dump_create(const struct dpif_offload *offload, bool terse)
     struct sluice_dump *dump = xzalloc(sizeof *dump);
 
     dpif_offload_flow_dump_init(&dump->dump, offload, terse);
-    /* A revalidator dumps twice a second, whether there are operations or not. */
+    /* A revalidator dumps twice a second, whether there are operations or not. Its dumps are terse, and those of a person are not. */
     ovs_mutex_lock(&sluice->mutex);
     hear(sluice);
     ovs_mutex_unlock(&sluice->mutex);
+    if (terse) {
+        move_flows(sluice);
+    }
     return &dump->dump;
 }
 
@@ -955,7 +1173,7 @@ sluice_flow_dump_next(struct dpif_offload_flow_dump_thread *thread_, struct dpif
 static bool
 sluice_can_offload(struct dpif_offload *offload OVS_UNUSED, struct netdev *netdev)
 {
-    return !netdev_vport_is_vport_class(netdev->netdev_class) || !strcmp(netdev_get_dpif_type(netdev), "system");
+    return !netdev_vport_is_vport_class(netdev->netdev_class) || !strcmp(netdev_get_dpif_type(netdev), TYPE);
 }
 
 static int
@@ -1021,6 +1239,7 @@ sluice_open(const struct dpif_offload_class *class, struct dpif *dpif, struct dp
     sluice->run_dir = xstrdup("/run/sluice");
     sluice->socket = -1;
     hmap_init(&sluice->flows);
+    hmap_init(&sluice->moving);
     ovs_list_init(&sluice->orphans);
     hmap_init(&sluice->refused);
     hmap_init(&sluice->doubles);
@@ -1045,9 +1264,8 @@ sluice_close(struct dpif_offload *offload)
         close(sluice->socket);
     }
     memory_forget(&sluice->memory);
-    HMAP_FOR_EACH_POP (flow, node, &sluice->flows) {
-        flow_free(flow);
-    }
+    forget_flows(&sluice->flows);
+    forget_flows(&sluice->moving);
     LIST_FOR_EACH_POP (flow, orphan_node, &sluice->orphans) {
         flow_free(flow);
     }
@@ -1055,6 +1273,7 @@ sluice_close(struct dpif_offload *offload)
     forget_names(&sluice->doubles);
     forget_chains(sluice);
     hmap_destroy(&sluice->flows);
+    hmap_destroy(&sluice->moving);
     hmap_destroy(&sluice->refused);
     hmap_destroy(&sluice->doubles);
     hmap_destroy(&sluice->chains);
@@ -1090,9 +1309,9 @@ sluice_get_debug(const struct dpif_offload *offload, struct ds *ds, struct json 
 
     if (ds) {
         ovs_mutex_lock(&sluice->mutex);
-        ds_put_format(ds, "  - %s: %s, %"PRIuSIZE" flows, %"PRIuSIZE" refused lately, counters %s\n", sluice->run_dir,
-                      sluice->socket >= 0 ? "connected" : "not connected", hmap_count(&sluice->flows), hmap_count(&sluice->refused),
-                      sluice->memory.words ? "shared" : "not there");
+        ds_put_format(ds, "  - %s: %s, %"PRIuSIZE" flows and %"PRIuSIZE" that move, %"PRIuSIZE" refused lately, counters %s\n",
+                      sluice->run_dir, sluice->socket >= 0 ? "connected" : "not connected", hmap_count(&sluice->flows),
+                      hmap_count(&sluice->moving), hmap_count(&sluice->refused), sluice->memory.words ? "shared" : "not there");
         ovs_mutex_unlock(&sluice->mutex);
     }
 }
@@ -1100,7 +1319,7 @@ sluice_get_debug(const struct dpif_offload *offload, struct ds *ds, struct json 
 struct dpif_offload_class dpif_offload_sluice_class = {
     .type = "sluice",
     .impl_type = DPIF_OFFLOAD_IMPL_FLOWS_PROVIDER_ONLY,
-    .supported_dpif_types = (const char *const[]) { "system", NULL },
+    .supported_dpif_types = (const char *const[]) { TYPE, NULL },
     .open = sluice_open,
     .close = sluice_close,
     .set_config = sluice_set_config,

@@ -1,5 +1,6 @@
 //! What is told of a datapath, on its way to the agent; and what has come of it, on its way back.
 
+use sluice_flow::FlowState;
 use sluice_flow::source::{Intake, SourceReport};
 use sluice_netdev::netlink::attribute::Malformed;
 
@@ -85,7 +86,9 @@ impl Follower<'_> {
         let feedback = &mut self.feedback;
         self.intake.visit(&mut |standing| {
             wanted += 1;
-            if let Some(feedback) = feedback {
+            // A flow that is told of has a rule, which ovs-vswitchd relies on before it deletes one of its own (`deploy/ovs`).
+            let has_rule = matches!(standing.state, FlowState::Offloaded | FlowState::Partial);
+            if let (true, Some(feedback)) = (has_rule, feedback.as_mut()) {
                 feedback.tell(&standing);
             }
         });

@@ -10,24 +10,25 @@ use crate::source::{self, SOURCE, ours};
 use crate::stream::{self, Stream};
 
 const TABLE: &str = "[source.ovs]\nhanded_over = true\n";
+const BOTH: &[&str] = &["client", "server"];
 /// The client's port, whose datagrams Open vSwitch may truncate, which tc cannot.
 const TRUNCATED: u16 = 6001;
 
 pub(crate) fn flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own() {
     run("modprobe openvswitch");
     let switch = Switch::set_up();
-    let vswitchd = start_ovs(&switch);
+    let vswitchd = start_ovs(&switch, BOTH);
     forward(&vswitchd);
-    let daemon = source::start(&switch, TABLE);
-    eventually("ovs-vswitchd reads what is counted", || daemon.log().contains("adds what is counted"));
-
-    // The device has the flow, and the kernel's datapath has not.
+    // A flow that was there before the agent moves to the device, and is the kernel's no more.
     let mut sent = stream::sent_from(SOURCE, 20);
-    eventually("the flow has a rule", || is_forwarded(&daemon));
-    sent += stream::sent_from(SOURCE, 50);
-    eventually("the datapath shows it as ours", || {
-        shown(&vswitchd, SOURCE).iter().all(|line| line.contains("dp:sluice"))
+    assert!(is_shown_as(&vswitchd, "dp:ovs"), "who else has it?");
+    let daemon = source::start(&switch, TABLE);
+    eventually("the flow is shown as ours", || {
+        sent += stream::sent_from(SOURCE, 1);
+        is_shown_as(&vswitchd, "dp:sluice")
     });
+    assert!(is_forwarded(&daemon), "ours without a rule");
+    sent += stream::sent_from(SOURCE, 50);
     eventually("OpenFlow has counted each packet once", || counted(&vswitchd) == sent);
 
     // Open vSwitch keeps what the device refuses.
@@ -62,7 +63,7 @@ pub(crate) fn flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refuse
 pub(crate) fn connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_in_the_datapath() {
     run("modprobe --all openvswitch act_ct");
     let switch = Switch::set_up();
-    let vswitchd = start_ovs(&switch);
+    let vswitchd = start_ovs(&switch, BOTH);
     going_on::translate(&vswitchd);
     let daemon = source::start(&switch, TABLE);
     let mut sent = stream::sent_from(SOURCE, 20);
@@ -89,6 +90,10 @@ pub(crate) fn connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_i
     assert_eq!(going_on::connections(), 1, "no packet has begun again as one of another connection");
 }
 
+pub(crate) fn tunnels_that_ovs_hands_over_are_entered_and_left_by_rules() {
+    source::forward_through_tunnel("handed_over = true\n", start_ovs);
+}
+
 /// Packets for which the kernel's datapath has asked ovs-vswitchd.
 fn missed(vswitchd: &OffloadingVswitchd) -> u64 {
     let show = vswitchd.appctl(&["dpctl/show"]).unwrap();
@@ -96,7 +101,7 @@ fn missed(vswitchd: &OffloadingVswitchd) -> u64 {
     count.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Kills the agent under traffic, of which nothing is lost; the next one is handed flows again. Without an ovs-vswitchd there are no rules.
+/// Kills the agent under traffic, of which nothing is lost; its flows move to the next one. Without an ovs-vswitchd there are no rules.
 fn survive(switch: &Switch, vswitchd: &OffloadingVswitchd, mut daemon: Daemon) {
     let stream = Stream::start();
     eventually("the stream has a rule", || is_forwarded(&daemon));
@@ -107,11 +112,9 @@ fn survive(switch: &Switch, vswitchd: &OffloadingVswitchd, mut daemon: Daemon) {
         !dump.contains("dp:sluice") && dump.contains("dp:ovs")
     });
     let mut daemon = source::start(switch, TABLE);
+    eventually("the flow has a rule again", || is_forwarded(&daemon));
+    eventually("it has left the datapath", || is_shown_as(vswitchd, "dp:sluice"));
     stream.end_without_loss();
-    eventually("the flow has a rule again", || {
-        stream::send_from(SOURCE + 10, 5);
-        is_forwarded(&daemon)
-    });
     vswitchd.appctl(&["exit"]).unwrap();
     eventually("no rule is left", || switch.filters("client").is_empty());
     assert_eq!(daemon.appctl(&["exit"]).code, Some(0));
@@ -119,11 +122,11 @@ fn survive(switch: &Switch, vswitchd: &OffloadingVswitchd, mut daemon: Daemon) {
 }
 
 /// An ovs-vswitchd that hands flows over to the agent of a switch.
-fn start_ovs(switch: &Switch) -> OffloadingVswitchd {
+fn start_ovs(switch: &Switch, ports: &[&str]) -> OffloadingVswitchd {
     let run_dir = switch.folder().join("run");
     let settings =
         format!("hw-offload=true hw-offload-priority=sluice min-revalidate-pps=0 sluice-run-dir={}", run_dir.display());
-    source::start_ovs(&["client", "server"], &settings, &[])
+    source::start_ovs(ports, &settings, &[])
 }
 
 fn forward(vswitchd: &OffloadingVswitchd) {
@@ -154,6 +157,12 @@ fn shown(vswitchd: &OffloadingVswitchd, port: u16) -> Vec<String> {
     let dump = vswitchd.appctl(&["dpctl/dump-flows", "-m", "--names"]).unwrap();
     let port = format!("udp(src={port}");
     dump.lines().filter(|line| line.contains("in_port(client)") && line.contains(&port)).map(str::to_owned).collect()
+}
+
+/// Whether Open vSwitch has flows of the client's first port, all of them in one place.
+fn is_shown_as(vswitchd: &OffloadingVswitchd, place: &str) -> bool {
+    let lines = shown(vswitchd, SOURCE);
+    !lines.is_empty() && lines.iter().all(|line| line.contains(place))
 }
 
 /// Packets that OpenFlow has counted for the stream.

@@ -261,6 +261,11 @@ pub(crate) fn connections_go_on_in_later_chains_and_what_misses_there_begins_aga
 }
 
 pub(crate) fn tunnels_of_ovs_are_entered_and_left_before_it() {
+    forward_through_tunnel("", |_, ports| start_ovs(ports, "hw-offload=false", &[]));
+}
+
+/// Sees packets from the client through a tunnel of an Open vSwitch and back, which rules forward. `keys` are those of the agent's source.
+pub(crate) fn forward_through_tunnel(keys: &str, start_ovs: impl FnOnce(&Switch, &[&str]) -> OffloadingVswitchd) {
     run("modprobe --all openvswitch vxlan act_tunnel_key");
     let switch = Switch::set_up();
     // The server is behind a tunnel, whose packets take the port that has been the server's.
@@ -277,14 +282,14 @@ pub(crate) fn tunnels_of_ovs_are_entered_and_left_before_it() {
         ]
         .map(str::to_owned),
     );
-    let vswitchd = start_ovs(&["client"], "hw-offload=false", &[]);
+    let vswitchd = start_ovs(&switch, &["client"]);
     vswitchd.add_tunnel("tunnel", "vxlan", "172.16.0.2", 7);
     for (from, to) in [("client", "tunnel"), ("tunnel", "client")] {
         vswitchd.set_rule(&format!("in_port={from},actions=output:{to}"));
     }
     // Beside the ports of the datapath, which has its own numbers.
-    let tables = "[[port]]\nnumber = 1000\nname = \"server\"\n[source.ovs]\nunderlay = \"server\"\n";
-    let daemon = start(&switch, tables);
+    let tables = format!("[[port]]\nnumber = 1000\nname = \"server\"\n[source.ovs]\nunderlay = \"server\"\n{keys}");
+    let daemon = start(&switch, &tables);
     assert_eq!(stream::talk(SOURCE, 20), 20);
     let from = |port: &str| {
         let words = [&format!("in_port({port})"), "eth_type(0x0800)"];
