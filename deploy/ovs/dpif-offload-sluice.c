@@ -7,8 +7,8 @@
  *
  * A flow that is put is sent to the agent, and that is all that the caller waits for. If the agent refuses it, the next call of operate() puts
  * it into the kernel's datapath, and for a minute the agent is not asked for it again. What the agent counts is in the memory of
- * docs/feedback.md. When the agent goes, all flows go to the kernel's datapath; when there is one again, they move to it. There is no thread:
- * whoever calls looks at the socket.
+ * docs/feedback.md. When the agent goes, all flows go to the kernel's datapath; when there is one again, they move to it. When ovs-vswitchd goes,
+ * rules stay until the next one is at work. There is no thread: whoever calls looks at the socket.
  *
  * A packet that the kernel's datapath recirculates stays there. So all flows of a recirculation id that a flow of the kernel leads to are the
  * kernel's as well; what misses there in the device goes on in the kernel, if the kernel can (CONFIG_NET_TC_SKB_EXT).
@@ -105,13 +105,15 @@ struct sluice_offload {
     struct ovs_mutex mutex; /* Protects all below. */
     char *run_dir;
     int socket;
+    bool is_greeted; /* The agent has been told of the datapath. */
     long long int again;
     struct hmap flows;
     struct hmap moving; /* Flows that the datapath has until the agent has a rule for them. */
     bool must_look;     /* For such flows, because there is another agent. */
+    bool is_looking;    /* So what changes in the datapath is not moved. */
     unsigned long long int round; /* The rounds of the revalidators are counted. */
     struct ovs_list orphans;
-    struct hmap refused; /* Names of flows that the agent has refused. */
+    struct hmap refused; /* Names of flows that the agent has refused, or is not asked for. */
     struct hmap doubles; /* Names of flows that the datapath has under another one. */
     struct hmap chains;
     struct sluice_memory memory;
@@ -337,19 +339,6 @@ forget_names(struct hmap *names)
     }
 }
 
-static void
-remember_name(struct hmap *names, const ovs_u128 *ufid)
-{
-    struct sluice_name *name = xmalloc(sizeof *name);
-
-    if (hmap_count(names) >= MAX_NAMES) {
-        forget_names(names);
-    }
-    name->ufid = *ufid;
-    name->until = time_msec() + REFUSED_FOR;
-    hmap_insert(names, &name->node, hash_ufid(ufid));
-}
-
 static struct sluice_name *
 name_find(const struct hmap *names, const ovs_u128 *ufid)
 {
@@ -361,6 +350,22 @@ name_find(const struct hmap *names, const ovs_u128 *ufid)
         }
     }
     return NULL;
+}
+
+static void
+remember_name(struct hmap *names, const ovs_u128 *ufid)
+{
+    struct sluice_name *name = name_find(names, ufid);
+
+    if (!name) {
+        if (hmap_count(names) >= MAX_NAMES) {
+            forget_names(names);
+        }
+        name = xmalloc(sizeof *name);
+        name->ufid = *ufid;
+        hmap_insert(names, &name->node, hash_ufid(ufid));
+    }
+    name->until = time_msec() + REFUSED_FOR;
 }
 
 /* Forgets a flow; false if there was nothing to forget. */
@@ -408,6 +413,7 @@ disconnect(struct sluice_offload *sluice, const char *why)
     VLOG_WARN("%s: %s, its flows go to the datapath", sluice->run_dir, why);
     close(sluice->socket);
     sluice->socket = -1;
+    sluice->is_greeted = sluice->must_look = sluice->is_looking = false;
     sluice->again = time_msec() + AGAIN;
     HMAP_FOR_EACH_SAFE (flow, node, &sluice->flows) {
         flow_orphan(sluice, flow);
@@ -435,7 +441,7 @@ send_message(struct sluice_offload *sluice, struct ofpbuf *message, bool must)
     bool is_sent = false;
 
     nl_msg_nlmsghdr(message)->nlmsg_len = message->size;
-    if (sluice->socket >= 0) {
+    if (sluice->is_greeted) {
         is_sent = send(sluice->socket, message->data, message->size, MSG_NOSIGNAL | (must ? 0 : MSG_DONTWAIT)) >= 0;
         if (!is_sent && (must || errno != EAGAIN)) {
             disconnect(sluice, ovs_strerror(errno));
@@ -524,22 +530,30 @@ connect_to(const char *run_dir, const char *name)
     return file;
 }
 
+/* Looks for the agent. It leaves the rules of an ovs-vswitchd that has died where they are as long as the next one has only connected, which may
+ * wait for its OpenFlow rules (other_config:flow-restore-wait). */
 static void
 connect_agent(struct sluice_offload *sluice)
+{
+    if (sluice->socket < 0 && time_msec() >= sluice->again) {
+        sluice->again = time_msec() + AGAIN;
+        sluice->socket = connect_to(sluice->run_dir, "ovs-flows.sock");
+    }
+}
+
+/* Begins with the agent: who has threads that operate and dump has OpenFlow rules, too. */
+static void
+greet(struct sluice_offload *sluice)
 {
     struct ovs_dp_stats nothing = { .n_flows = 0 };
     struct dpif_offload_port *port;
     struct ofpbuf message;
 
-    if (time_msec() < sluice->again) {
-        return;
-    }
-    sluice->again = time_msec() + AGAIN;
-    sluice->socket = connect_to(sluice->run_dir, "ovs-flows.sock");
-    if (sluice->socket < 0) {
+    if (sluice->socket < 0 || sluice->is_greeted) {
         return;
     }
     VLOG_INFO("%s: flows go to Sluice", sluice->run_dir);
+    sluice->is_greeted = true;
     begin_message(&message, FAMILY_DATAPATH, OVS_DP_CMD_NEW);
     nl_msg_put_string(&message, OVS_DP_ATTR_NAME, sluice->datapath);
     nl_msg_put_unspec(&message, OVS_DP_ATTR_STATS, &nothing, sizeof nothing);
@@ -568,9 +582,8 @@ hear(struct sluice_offload *sluice)
     if (!is_enabled) {
         return;
     }
-    if (sluice->socket < 0) {
-        connect_agent(sluice);
-    }
+    connect_agent(sluice);
+    greet(sluice);
     memory_take(&sluice->memory);
     while (sluice->socket >= 0) {
         ovs_u128 ufids[1024];
@@ -720,7 +733,7 @@ stay(struct sluice_offload *sluice, struct sluice_flow *flow)
     flow_free(flow);
 }
 
-/* Finds all flows of the datapath. */
+/* Finds all flows of the datapath. One that was changed or deleted while it was looked for may be told as it was before, and stays. */
 static void
 move_begin(struct sluice_offload *sluice, struct dpif *dpif)
 {
@@ -755,6 +768,10 @@ move_begin(struct sluice_offload *sluice, struct dpif *dpif)
     }
     dpif_flow_dump_thread_destroy(thread);
     dpif_flow_dump_destroy(dump);
+
+    ovs_mutex_lock(&sluice->mutex);
+    sluice->is_looking = false;
+    ovs_mutex_unlock(&sluice->mutex);
 }
 
 /* Lets flows leave the datapath. */
@@ -831,22 +848,23 @@ static void
 move_flows(struct sluice_offload *sluice)
 {
     struct hmap_position position = { 0, 0 };
-    bool must_look, must_move, goes_on;
+    bool looks, must_move, goes_on;
     struct dpif *dpif;
 
     ovs_mutex_lock(&sluice->mutex);
     sluice->round++;
-    /* What is counted must be known. */
-    must_look = sluice->memory.words && sluice->must_look;
-    must_move = must_look || !hmap_is_empty(&sluice->moving);
-    if (must_look) {
+    looks = sluice->is_looking;
+    must_move = looks || !hmap_is_empty(&sluice->moving);
+    /* What is counted must be known. It is looked in the next round, when all is over that somebody was about to change before. */
+    if (sluice->must_look && sluice->memory.words) {
         sluice->must_look = false;
+        sluice->is_looking = true;
     }
     ovs_mutex_unlock(&sluice->mutex);
     if (!must_move || dpif_open(sluice->datapath, TYPE, &dpif)) {
         return;
     }
-    if (must_look) {
+    if (looks) {
         move_begin(sluice, dpif);
     }
     do {
@@ -978,12 +996,28 @@ flow_get(struct sluice_offload *sluice, struct dpif_flow_get *get)
     return 0;
 }
 
-/* Whether it is an operation on a flow that the datapath has still, and does. Whether the datapath does so well is seen later. */
+static const ovs_u128 *
+changed_flow(const struct dpif_op *op)
+{
+    return op->type == DPIF_OP_FLOW_PUT ? op->flow_put.ufid : op->type == DPIF_OP_FLOW_DEL ? op->flow_del.ufid : NULL;
+}
+
+/* The datapath is about to change a flow, whatever is told of it now. */
+static void
+note_change(struct sluice_offload *sluice, const struct dpif_op *op)
+{
+    const ovs_u128 *ufid = changed_flow(op);
+
+    if (ufid) {
+        remember_name(&sluice->refused, ufid);
+    }
+}
+
+/* Follows an operation on a flow that moves, which the datapath does itself. False if the flow does not move. */
 static bool
 change_moving(struct sluice_offload *sluice, const struct dpif_op *op)
 {
-    const ovs_u128 *ufid = op->type == DPIF_OP_FLOW_PUT ? op->flow_put.ufid
-                           : op->type == DPIF_OP_FLOW_DEL ? op->flow_del.ufid : NULL;
+    const ovs_u128 *ufid = changed_flow(op);
     struct sluice_flow *flow = ufid ? flow_find(&sluice->moving, ufid) : NULL;
 
     if (!flow) {
@@ -1034,6 +1068,8 @@ sluice_operate(struct dpif *dpif, const struct dpif_offload *offload, struct dpi
         }
         if (error != EOPNOTSUPP) {
             op->error = error;
+        } else if (sluice->is_looking) {
+            note_change(sluice, op);
         }
     }
     ovs_mutex_unlock(&sluice->mutex);
@@ -1256,12 +1292,14 @@ sluice_close(struct dpif_offload *offload)
     struct dpif_offload_port *port;
     struct sluice_flow *flow;
 
-    DPIF_OFFLOAD_PORT_FOR_EACH (port, offload) {
-        sluice_port_del(offload, port->port_no);
-    }
-    /* With the socket the agent's rules go. */
+    /* Before the ports are forgotten, of which the agent hears nothing then: if ovs-vswitchd ends, packets shall go on as they do. */
     if (sluice->socket >= 0) {
         close(sluice->socket);
+        sluice->socket = -1;
+        sluice->is_greeted = false;
+    }
+    DPIF_OFFLOAD_PORT_FOR_EACH (port, offload) {
+        sluice_port_del(offload, port->port_no);
     }
     memory_forget(&sluice->memory);
     forget_flows(&sluice->flows);
@@ -1296,10 +1334,11 @@ sluice_set_config(struct dpif_offload *offload, const struct smap *other_config)
         free(sluice->run_dir);
         sluice->run_dir = xstrdup(run_dir);
     }
-    ovs_mutex_unlock(&sluice->mutex);
     if (smap_get_bool(other_config, "hw-offload", false)) {
         atomic_store_relaxed(&sluice->is_enabled, true);
+        connect_agent(sluice);
     }
+    ovs_mutex_unlock(&sluice->mutex);
 }
 
 static void

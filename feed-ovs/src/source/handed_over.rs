@@ -2,7 +2,7 @@
 //!
 //! It connects to a socket of the agent and tells of its datapath, ports and flows in the kernel's messages. The agent answers with the UFIDs
 //! of flows that it does not have, refused or lost, which ovs-vswitchd then puts into its own datapath. It gets what was counted by
-//! [`sluice_feedback`], as a library that is loaded into it would.
+//! [`sluice_feedback`], as a library that is loaded into it would. When it ends, its rules stay until the next one is at work.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -20,6 +20,7 @@ use sluice_flow::{FlowState, Origin, Ufid};
 use super::feedback::Feedback;
 use super::flows::Flows;
 use super::follower::{BEGINS_AGAIN, Follower, GOES_ON};
+use super::left::{Left, Process};
 use super::ports::Ports;
 use super::session::{Trouble, can_go_on};
 use super::{FeedbackError, Options, take_out};
@@ -41,6 +42,10 @@ const LOOK: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// So many UFIDs go into one answer.
 const ANSWER: usize = 1024;
+/// Why there are no flows.
+const NOBODY: &str = "no ovs-vswitchd hands flows over";
+/// Why none are new.
+const LEFT: &str = "ovs-vswitchd is gone: packets go as it has left them, until the next one is at work";
 
 /// The flows that an ovs-vswitchd hands over.
 pub struct HandedOverSource {
@@ -61,8 +66,8 @@ impl HandedOverSource {
         Ok(Self { options, door: Door::open(socket, &[])?, feedback, report })
     }
 
-    /// Waits for an ovs-vswitchd.
-    fn next(&self, stops: &dyn Fn() -> bool) -> Option<Peer> {
+    /// Waits for an ovs-vswitchd. Rules of an earlier one stay meanwhile, unless another one is at work elsewhere.
+    fn next(&mut self, left: &mut Option<Left>, intake: &dyn Intake, stops: &dyn Fn() -> bool) -> Option<Peer> {
         while !stops() {
             wait_for(self.door.as_fd(), PollFlags::IN, LOOK);
             match self.door.next() {
@@ -70,8 +75,21 @@ impl HandedOverSource {
                 Some(Err(uid)) => tracing::warn!("user {uid} wanted to hand flows over and may not"),
                 None => {}
             }
+            if left.as_mut().is_some_and(Left::are_anothers) {
+                tracing::warn!(
+                    "an ovs-vswitchd is at work that hands nothing over: the rules of the one before are taken out"
+                );
+                *left = None;
+                take_out(intake);
+                self.tell_trouble(NOBODY, intake);
+            }
         }
         None
+    }
+
+    fn tell_trouble(&mut self, trouble: &str, intake: &dyn Intake) {
+        self.report.trouble = Some(trouble.to_owned());
+        intake.report(self.report.clone());
     }
 }
 
@@ -81,12 +99,13 @@ impl Source for HandedOverSource {
     }
 
     fn run(&mut self, intake: &dyn Intake, stops: &dyn Fn() -> bool) {
+        let mut left = None;
         loop {
-            self.report.trouble = Some("no ovs-vswitchd hands flows over".to_owned());
-            intake.report(self.report.clone());
-            let Some(Peer { socket, pid }) = self.next(stops) else { break };
+            self.tell_trouble(if left.is_some() { LEFT } else { NOBODY }, intake);
+            let Some(Peer { socket, pid }) = self.next(&mut left, intake, stops) else { break };
             tracing::info!("process {pid} hands flows over");
             self.report.trouble = None;
+            let process = Process::new(pid);
             let listener = Listener::of_program(socket, FAMILIES);
             let follower = Follower {
                 options: &self.options,
@@ -102,17 +121,25 @@ impl Source for HandedOverSource {
             };
             let told = Instant::now();
             let session = Session { door: &self.door, listener, follower, pending: VecDeque::new(), told };
-            let ended = session.run(stops);
-            if let Some(feedback) = &mut self.feedback {
-                feedback.retain(|_| false);
-            }
-            take_out(intake);
-            if let Err(trouble) = ended {
+            left = session.run(stops).err().and_then(|trouble| {
                 tracing::warn!("no flows are handed over any more: {trouble}");
+                trouble.is_silence().then(|| Left::by(&process)).flatten()
+            });
+            if left.is_none() {
+                begin_anew(self.feedback.as_mut(), intake);
             }
             (self.report.flows, self.report.flows_left_out) = (0, 0);
         }
+        begin_anew(self.feedback.as_mut(), intake);
     }
+}
+
+/// Takes out all flows, of which nothing is told any more.
+fn begin_anew(feedback: Option<&mut Feedback>, intake: &dyn Intake) {
+    if let Some(feedback) = feedback {
+        feedback.retain(|_| false);
+    }
+    take_out(intake);
 }
 
 /// An ovs-vswitchd, from the moment that it has connected to its end.
@@ -249,7 +276,12 @@ fn take(follower: &mut Follower<'_>, notification: Notification<'_>) -> Result<O
                 (Change::New | Change::Set, name) => name,
             }
         }
-        Notification::Vport(..) | Notification::Datapath(..) => None,
+        Notification::Vport(..) => None,
+        // With which it begins. What the one before has left is not its own.
+        Notification::Datapath(..) => {
+            begin_anew(follower.feedback.as_deref_mut(), follower.intake);
+            None
+        }
     };
     follower.take(notification)?;
     if let Some(datapath) = follower.told.take() {

@@ -26,6 +26,7 @@ mod feedback;
 mod flows;
 mod follower;
 mod handed_over;
+mod left;
 mod ports;
 mod session;
 

@@ -32,6 +32,13 @@ pub(super) enum Trouble {
     NoDatapath,
 }
 
+impl Trouble {
+    /// Nothing more is heard, and nothing was wrong with what was.
+    pub(super) const fn is_silence(&self) -> bool {
+        matches!(self, Self::Kernel(KernelError::Gone | KernelError::Io(_)))
+    }
+}
+
 impl From<Malformed> for Trouble {
     fn from(reason: Malformed) -> Self {
         Self::Kernel(reason.into())

@@ -68,9 +68,7 @@ impl OffloadingVswitchd {
         vswitchd.spawn(database);
         eventually("the database is there", || UnixStream::connect(vswitchd.folder.join("db.sock")).is_ok());
         vswitchd.configure("--no-wait init");
-        for setting in settings.split(' ') {
-            vswitchd.configure(&format!("--no-wait set Open_vSwitch . other_config:{setting}"));
-        }
+        settings.split(' ').for_each(|setting| vswitchd.set_for_next(setting));
         vswitchd.environment =
             environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         vswitchd.spawn_daemon();
@@ -81,9 +79,25 @@ impl OffloadingVswitchd {
 
     /// Kills the daemon and starts it again. The datapath stays meanwhile; rules of OpenFlow do not.
     pub fn kill_and_start(&mut self) {
+        self.kill();
+        self.start_again();
+    }
+
+    /// Kills the daemon.
+    pub fn kill(&mut self) {
         let mut killed = self.processes.pop().expect("the daemon");
         killed.kill().expect("a process");
         killed.wait().expect("a process");
+    }
+
+    /// Ends the daemon in order, which leaves its datapath.
+    pub fn exit(&mut self) {
+        self.appctl(&["exit"]).expect("a command that it knows");
+        self.processes.pop().expect("the daemon").wait().expect("a process");
+    }
+
+    /// Starts the daemon again that has ended.
+    pub fn start_again(&mut self) {
         self.spawn_daemon();
         // Until it has its bridge.
         self.configure("set bridge br0 fail-mode=secure");
@@ -165,6 +179,11 @@ impl OffloadingVswitchd {
     /// Sets columns of a port's record in the database, and waits until the daemon has taken them.
     pub fn set_interface(&self, port: &str, columns: &str) {
         self.configure(&format!("set interface {port} {columns}"));
+    }
+
+    /// Sets a key of `other_config`, of which the daemon hears when it starts.
+    pub fn set_for_next(&self, setting: &str) {
+        self.configure(&format!("--no-wait set Open_vSwitch . other_config:{setting}"));
     }
 
     /// A place in its folder.

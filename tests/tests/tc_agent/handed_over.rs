@@ -1,5 +1,7 @@
 //! An Open vSwitch 4.0 that is built with our provider, and hands its flows over.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use sluice_tests::daemon::Daemon;
 use sluice_tests::lab::OffloadingVswitchd;
@@ -90,6 +92,42 @@ pub(crate) fn connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_i
     assert_eq!(going_on::connections(), 1, "no packet has begun again as one of another connection");
 }
 
+/// As in the kernel's datapath, packets go on without an ovs-vswitchd, and the next one begins with nothing.
+pub(crate) fn rules_of_flows_that_ovs_hands_over_outlive_it_until_the_next_one_is_at_work() {
+    run("modprobe openvswitch");
+    let switch = Switch::set_up();
+    let mut vswitchd = start_ovs(&switch, BOTH);
+    forward(&vswitchd);
+    let daemon = source::start(&switch, TABLE);
+    stream::sent_from(SOURCE, 20);
+    eventually("the flow has a rule", || is_forwarded(&daemon));
+    vswitchd.kill();
+    eventually("the agent has seen it", || daemon.sluice(&["show"]).out.contains("as it has left them"));
+    assert_eq!(stream::send_from(SOURCE, 50), 50, "nobody forwards");
+
+    // The next one begins once it has its OpenFlow rules, however long that takes.
+    vswitchd.set_for_next("flow-restore-wait=true");
+    vswitchd.start_again();
+    std::thread::sleep(Duration::from_secs(6));
+    assert_eq!(stream::send_from(SOURCE, 50), 50, "rules are gone before the next one is at work");
+    forward(&vswitchd);
+    vswitchd.set_for_next("flow-restore-wait=false");
+    eventually("nothing is left of the one before", || !is_forwarded(&daemon));
+    let mut sent = stream::sent_from(SOURCE, 20);
+    eventually("the flow has a rule", || is_forwarded(&daemon));
+    sent += stream::sent_from(SOURCE, 50);
+    eventually("OpenFlow has counted each packet once", || counted(&vswitchd) == sent);
+
+    // The same at an end in order, and one comes that keeps its flows in the kernel.
+    vswitchd.exit();
+    eventually("the agent has seen it", || daemon.sluice(&["show"]).out.contains("as it has left them"));
+    assert_eq!(stream::send_from(SOURCE, 50), 50, "nobody forwards");
+    vswitchd.set_for_next("hw-offload=false");
+    vswitchd.start_again();
+    eventually("no rule is left", || switch.filters("client").is_empty());
+    assert!(daemon.log().contains("hands nothing over"));
+}
+
 pub(crate) fn tunnels_that_ovs_hands_over_are_entered_and_left_by_rules() {
     source::forward_through_tunnel("handed_over = true\n", start_ovs);
 }
@@ -101,7 +139,8 @@ fn missed(vswitchd: &OffloadingVswitchd) -> u64 {
     count.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Kills the agent under traffic, of which nothing is lost; its flows move to the next one. Without an ovs-vswitchd there are no rules.
+/// Kills the agent under traffic, of which nothing is lost; its flows move to the next one. When Open vSwitch is
+/// taken down, no rule is left.
 fn survive(switch: &Switch, vswitchd: &OffloadingVswitchd, mut daemon: Daemon) {
     let stream = Stream::start();
     eventually("the stream has a rule", || is_forwarded(&daemon));
@@ -115,7 +154,7 @@ fn survive(switch: &Switch, vswitchd: &OffloadingVswitchd, mut daemon: Daemon) {
     eventually("the flow has a rule again", || is_forwarded(&daemon));
     eventually("it has left the datapath", || is_shown_as(vswitchd, "dp:sluice"));
     stream.end_without_loss();
-    vswitchd.appctl(&["exit"]).unwrap();
+    vswitchd.appctl(&["exit", "--cleanup"]).unwrap();
     eventually("no rule is left", || switch.filters("client").is_empty());
     assert_eq!(daemon.appctl(&["exit"]).code, Some(0));
     assert!(daemon.wait().success());

@@ -68,6 +68,9 @@ const NATIVE: &[Story] = &[
     ("connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_in_the_datapath", |_| {
         handed_over::connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_in_the_datapath();
     }),
+    ("rules_of_flows_that_ovs_hands_over_outlive_it_until_the_next_one_is_at_work", |_| {
+        handed_over::rules_of_flows_that_ovs_hands_over_outlive_it_until_the_next_one_is_at_work();
+    }),
     ("tunnels_that_ovs_hands_over_are_entered_and_left_by_rules", |_| {
         handed_over::tunnels_that_ovs_hands_over_are_entered_and_left_by_rules();
     }),

@@ -1,0 +1,68 @@
+//! Rules that an ovs-vswitchd has left in the device at its end. Packets go as it has left them, as the kernel's datapath lets them, until the
+//! next ovs-vswitchd is at work.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::kernel::Kernel;
+use crate::listener::{Change, Listener, Notification};
+
+/// How long a process may take to end after it has hung up.
+const DYING: Duration = Duration::from_secs(1);
+/// How long an ovs-vswitchd that works with the kernel's datapath may take to connect, if it hands flows over.
+const CONNECTS: Duration = Duration::from_secs(5);
+/// Bytes of notifications that may wait.
+const QUEUE: usize = 1 << 20;
+
+/// A process, whose end can be told from its silence.
+pub(super) struct Process(Option<OwnedFd>);
+
+impl Process {
+    /// One that runs. One of another namespace of processes is not known.
+    pub(super) fn new(pid: i32) -> Self {
+        Self(Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()))
+    }
+
+    /// Waits for its end, which cannot be far, and says whether it has come.
+    fn has_ended(&self) -> bool {
+        let Some(process) = &self.0 else { return false };
+        let timeout = Timespec::try_from(DYING).ok();
+        poll(&mut [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)], timeout.as_ref()) == Ok(1)
+    }
+}
+
+/// The rules of an ovs-vswitchd that has ended.
+pub(super) struct Left {
+    listener: Listener,
+    /// When another one was first seen.
+    seen: Option<Instant>,
+}
+
+impl Left {
+    /// Those of a process that has hung up. There are none of one that lives, whose flows are elsewhere now, or if the next one could not be seen
+    /// come.
+    pub(super) fn by(process: &Process) -> Option<Self> {
+        if !process.has_ended() {
+            return None;
+        }
+        let listener = Kernel::open().and_then(|kernel| Listener::open(&kernel, QUEUE)).ok()?;
+        Some(Self { listener, seen: None })
+    }
+
+    /// Whether another ovs-vswitchd is at work that has not connected in time, so that it has its flows elsewhere.
+    pub(super) fn are_anothers(&mut self) -> bool {
+        let mut is_seen = false;
+        let heard = self.listener.receive(Duration::ZERO, &mut |notification| {
+            let (Notification::Flow(change, _) | Notification::Vport(change, _) | Notification::Datapath(change, _)) =
+                notification;
+            is_seen |= change != Change::Deleted;
+        });
+        if is_seen || heard.is_err() {
+            self.seen.get_or_insert_with(Instant::now);
+        }
+        self.seen.is_some_and(|seen| seen.elapsed() >= CONNECTS)
+    }
+}
