@@ -910,6 +910,12 @@ flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
     }
     if (put->flags & DPIF_FP_CREATE) {
         forget_name(&sluice->doubles, put->ufid);
+    } else if (name_find(&sluice->doubles, put->ufid)) {
+        /* It is changed under its other name. */
+        if (put->stats) {
+            memset(put->stats, 0, sizeof *put->stats);
+        }
+        return 0;
     }
     /* One that is only to be modified is in the datapath. */
     if (!(put->flags & DPIF_FP_CREATE) || is_refused(sluice, put->ufid)) {
