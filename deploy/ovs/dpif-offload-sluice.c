@@ -793,13 +793,16 @@ leave_datapath(struct sluice_offload *sluice, struct dpif *dpif, struct sluice_f
     }
     dpif->dpif_class->operate(dpif, ops, n_ready);
     for (size_t i = 0; i < n_ready; i++) {
-        if (op[i].error) {
-            /* It is there no more. */
-            stay(sluice, ready[i]);
-        } else {
+        if (!op[i].error) {
             ready[i]->used = stats[i].used;
             hmap_remove(&sluice->moving, &ready[i]->node);
             hmap_insert(&sluice->flows, &ready[i]->node, hash_ufid(&ready[i]->ufid));
+        }
+    }
+    /* Those that are not there any more, if the agent is not lost over them, with which none moves. */
+    for (size_t i = 0; i < n_ready && sluice->socket >= 0; i++) {
+        if (op[i].error) {
+            stay(sluice, ready[i]);
         }
     }
 }

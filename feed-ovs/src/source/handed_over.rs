@@ -80,7 +80,7 @@ impl HandedOverSource {
                     "an ovs-vswitchd is at work that hands nothing over: the rules of the one before are taken out"
                 );
                 *left = None;
-                take_out(intake);
+                begin_anew(self.feedback.as_mut(), intake);
                 self.tell_trouble(NOBODY, intake);
             }
         }
