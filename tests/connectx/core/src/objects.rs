@@ -58,6 +58,9 @@ impl Kind {
             // Linux finds shared receive queues of both kinds by one number.
             Self::XrcSrq => 16..1 << 19,
             Self::Rmp => 1 << 19..1 << 20,
+            // A doorbell has one number for queues of both kinds.
+            Self::Sq => 16..1 << 19,
+            Self::Qp => 1 << 19..1 << 20,
             _ => 16..1 << 20,
         }
     }
