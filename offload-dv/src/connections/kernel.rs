@@ -1,16 +1,19 @@
 //! The connections of the kernel, by ctnetlink: a listing of all, and events of each.
 
-use std::time::Duration;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use sluice_flow::connection::Connection;
 use sluice_netdev::netlink::message::flag;
 
+use super::begun::Begun;
 use super::kernel_table::KernelTable;
 use super::message::{self, DELETE, GET, NEW, TCP, UDP};
 use super::socket::Socket;
 use super::source::{ConnectionSource, SourceError};
 use super::table::ConnectionTable;
 use crate::switch::ConnectionChange;
+use crate::translate::{is_for_hardware, status};
 
 /// Groups of events: NEW, UPDATE and DESTROY (`NFNLGRP_CONNTRACK_*`).
 const GROUPS: [u32; 3] = [1, 2, 3];
@@ -18,11 +21,16 @@ const GROUPS: [u32; 3] = [1, 2, 3];
 const BATCH: usize = 64;
 /// Events in a batch at most, as far as they do not come in one datagram.
 const MOST_EVENTS: usize = 1_024;
+/// Connections that have begun, of which it asks at once.
+const MOST_ASKED: usize = 256;
 
 /// The connections of the network namespace that it is opened in.
 pub struct KernelConnections {
     events: Socket,
     requests: Socket,
+    begun: Begun,
+    /// What it has found out since it was asked last.
+    found: Vec<ConnectionChange>,
 }
 
 impl KernelConnections {
@@ -32,7 +40,7 @@ impl KernelConnections {
         for group in GROUPS {
             events.listen_to(group)?;
         }
-        let mut source = Self { events, requests: Socket::open()? };
+        let mut source = Self { events, requests: Socket::open()?, begun: Begun::default(), found: Vec::new() };
         // Whether it tells at all.
         source.list(&mut |_| {})?;
         Ok(source)
@@ -53,14 +61,48 @@ impl KernelConnections {
     }
 
     fn event(&mut self, kind: u16, part: Connection) -> Result<ConnectionChange, SourceError> {
-        const SEEN_REPLY: u32 = 1 << 1;
-        match kind {
-            DELETE => Ok(ConnectionChange::Gone { zone: part.zone, original: part.original }),
+        let change = match kind {
+            DELETE => ConnectionChange::Gone { zone: part.zone, original: part.original },
             // It is not for hardware yet, whatever else is true of it.
-            _ if part.status & SEEN_REPLY == 0 => Ok(ConnectionChange::Is(Box::new(part))),
+            _ if part.status & status::SEEN_REPLY == 0 => ConnectionChange::Is(Box::new(part)),
             // An event tells of some attributes only: those that changed.
-            _ => self.complete(part),
+            _ => self.complete(part)?,
+        };
+        self.see(&change);
+        Ok(change)
+    }
+
+    /// Asks for connections that may have come to be for hardware without anybody's telling.
+    fn ask_for_begun(&mut self, changes: &mut Vec<ConnectionChange>) -> Result<(), SourceError> {
+        for part in self.begun.due(MOST_ASKED, Instant::now()) {
+            let change = self.complete(part)?;
+            self.see(&change);
+            changes.push(change);
         }
+        Ok(())
+    }
+
+    fn see(&mut self, change: &ConnectionChange) {
+        match change {
+            ConnectionChange::Is(connection) => self.begun.see(connection, Instant::now()),
+            ConnectionChange::Gone { zone, original } => self.begun.remove(*zone, original),
+        }
+    }
+
+    /// Returns those that are still for hardware. Of the others it is told next.
+    fn standing<'c>(&mut self, connections: &'c [Connection]) -> Result<Vec<&'c Connection>, SourceError> {
+        let mut found = Vec::new();
+        let names = connections.iter().map(message::name);
+        let refused = self.requests.ask(GET, 0, names, &mut |payload| {
+            found.extend(message::read(payload)?);
+            Ok(())
+        })?;
+        refused.unless_gone()?;
+        let (standing, ended): (Vec<_>, Vec<_>) = found.into_iter().partition(is_for_hardware);
+        self.found.extend(ended.into_iter().map(|connection| ConnectionChange::Is(Box::new(connection))));
+        let name = |connection: &Connection| (connection.zone, connection.original);
+        let names: HashSet<_> = standing.iter().map(name).collect();
+        Ok(connections.iter().filter(|connection| names.contains(&name(connection))).collect())
     }
 }
 
@@ -73,6 +115,7 @@ impl ConnectionSource for KernelConnections {
     }
 
     fn wait(&mut self, patience: Duration, changes: &mut Vec<ConnectionChange>) -> Result<(), SourceError> {
+        changes.append(&mut self.found);
         let mut patience = Some(patience);
         while changes.len() < MOST_EVENTS {
             let mut told = Vec::new();
@@ -90,12 +133,17 @@ impl ConnectionSource for KernelConnections {
                 break;
             }
         }
-        Ok(())
+        self.ask_for_begun(changes)
     }
 
     fn keep(&mut self, connections: &[Connection]) -> Result<(), SourceError> {
         for some in connections.chunks(BATCH) {
-            self.requests.ask(NEW, 0, some.iter().map(message::keep), &mut |_| Ok(()))?.unless_gone()?;
+            // One that has ended would else live on for as long as one that has not. Its end may not have been told.
+            let standing = self.standing(some)?;
+            if !standing.is_empty() {
+                let requests = standing.into_iter().map(message::keep);
+                self.requests.ask(NEW, 0, requests, &mut |_| Ok(()))?.unless_gone()?;
+            }
         }
         Ok(())
     }

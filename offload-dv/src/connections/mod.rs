@@ -1,5 +1,6 @@
 //! Where connections come from, and how they come to the switch.
 
+mod begun;
 mod kernel;
 mod kernel_table;
 mod message;

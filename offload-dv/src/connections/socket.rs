@@ -130,6 +130,8 @@ impl Socket {
 
     fn put(&mut self, datagram: &mut Vec<u8>, kind: u16, flags: u16, payload: &[u8]) -> Result<(), SourceError> {
         self.sequence = self.sequence.wrapping_add(1);
+        // The last attribute of the message before may end anywhere (`NLMSG_ALIGN`).
+        datagram.resize(datagram.len().next_multiple_of(4), 0);
         let header = Header { kind, flags: flag::REQUEST | flags, sequence: self.sequence, port: 0 };
         write(datagram, header, |writer| writer.raw(payload)).map_err(|error| SourceError::Failed(error.to_string()))
     }

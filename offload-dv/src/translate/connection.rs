@@ -22,15 +22,15 @@ const UDP: u8 = 17;
 const TCP_BEGIN_OR_END: u128 = 0x07;
 
 /// Bits of a connection's status, by their place in [`sluice_flow::connection::STATUS`].
-mod status {
-    pub(super) const EXPECTED: u32 = 1 << 0;
-    pub(super) const SEEN_REPLY: u32 = 1 << 1;
-    pub(super) const ASSURED: u32 = 1 << 2;
-    pub(super) const CONFIRMED: u32 = 1 << 3;
-    pub(super) const SRC_NAT: u32 = 1 << 4;
-    pub(super) const DST_NAT: u32 = 1 << 5;
-    pub(super) const SEQ_ADJUST: u32 = 1 << 6;
-    pub(super) const DYING: u32 = 1 << 9;
+pub(crate) mod status {
+    pub(crate) const EXPECTED: u32 = 1 << 0;
+    pub(crate) const SEEN_REPLY: u32 = 1 << 1;
+    pub(crate) const ASSURED: u32 = 1 << 2;
+    pub(crate) const CONFIRMED: u32 = 1 << 3;
+    pub(crate) const SRC_NAT: u32 = 1 << 4;
+    pub(crate) const DST_NAT: u32 = 1 << 5;
+    pub(crate) const SEQ_ADJUST: u32 = 1 << 6;
+    pub(crate) const DYING: u32 = 1 << 9;
 }
 
 /// Bits of a packet's state, as in [`sluice_flow::field::CT_STATES`].

@@ -24,6 +24,7 @@ mod vports;
 
 pub use self::actions::{Plan, Sampling, Tag};
 pub use self::changes::Changes;
+pub(crate) use self::connection::status;
 pub use self::connection::{
     ConnectionRule, Way, continuation, is_for_hardware, is_translated, restoration, rule as connection_rule,
     translated_mask,

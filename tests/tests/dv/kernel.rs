@@ -129,6 +129,30 @@ fn a_connection_that_is_kept_lives_for_its_timeout_from_then_on() {
 }
 
 #[test]
+fn a_connection_that_has_ended_is_not_kept_whether_its_end_was_told_or_not() {
+    in_namespace("kernel::a_connection_that_has_ended_is_not_kept_whether_its_end_was_told_or_not", || {
+        let mut source = KernelConnections::open().unwrap();
+        conntrack(&format!("-I -p tcp {NAMED} --state ESTABLISHED {SEEN}"));
+        let mut connection = told(&mut source);
+        connection.timeout = Duration::from_secs(5_000);
+        conntrack(&format!("-U -p tcp {NAMED} --state TIME_WAIT --timeout 50"));
+        source.keep(&[connection]).unwrap();
+        let all = listed(&mut source);
+        assert!(all[0].timeout <= Duration::from_secs(50), "{:?}", all[0].timeout);
+        // As it was found, and as it is told.
+        let mut changes = Vec::new();
+        eventually("both are there", || {
+            source.wait(Duration::from_millis(100), &mut changes).unwrap();
+            changes.len() == 2
+        });
+        for change in changes {
+            let ConnectionChange::Is(connection) = change else { panic!("{change:?}") };
+            assert!(matches!(connection.state, State::Tcp { state: TcpState::TimeWait, .. }), "{connection:?}");
+        }
+    });
+}
+
+#[test]
 fn a_source_says_that_it_has_lost_something_and_lists_it() {
     const MANY: usize = 20_000;
     in_namespace("kernel::a_source_says_that_it_has_lost_something_and_lists_it", || {
