@@ -86,7 +86,7 @@ impl DvNic {
             }
         };
         let owner = Arc::new(Owner::start(&names.rdma, stuck_after, alarm)?);
-        let ports = Arc::new(Ports::new(config.vports.clone(), names.clone(), owner.clone(), source.is_some()));
+        let ports = Arc::new(Ports::new(config.vports.clone(), names.clone(), owner.clone(), source.is_some())?);
         let asks = ways::start(&owner, &ports, &event_sender)?;
         owner.post(|desk| desk.rules.set_asks(asks))?;
         let connection_table = source.as_ref().and_then(|source| source.table());
@@ -113,13 +113,24 @@ impl DvNic {
         &self.ports
     }
 
-    /// Tells of the ports, and has packets of tunnels be known by their outer headers.
+    /// Tells of the ports, has their packets come to flows, and packets of tunnels be known by their outer headers.
     fn tell_ports(&self) -> Result<(), Refusal> {
-        let (ports, entrances) = (self.ports.now(), self.ports.entrances());
+        let (ports, led, entrances) = (self.ports.now(), self.ports.led(), self.ports.entrances());
         self.owner.call(move |desk| {
             desk.rules.switch().set_vports(ports);
+            desk.rules.switch().lead_from(led)?;
             desk.rules.set_entrances(&entrances)
         })?
+    }
+
+    /// Tells of a port that has come, which goes again if the device does not take it.
+    fn tell_of(&self, port: PortNumber) -> Result<(), Refusal> {
+        if let Err(refusal) = self.tell_ports() {
+            self.ports.detach(port)?;
+            return Err(refusal);
+        }
+        self.changed(Cause::Port(Some(port)));
+        Ok(())
     }
 
     pub(crate) fn changed(&self, cause: Cause) {
@@ -192,16 +203,12 @@ impl Backend for DvNic {
 
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {
         self.ports.attach(port)?;
-        self.tell_ports()?;
-        self.changed(Cause::Port(Some(port.number)));
-        Ok(())
+        self.tell_of(port.number)
     }
 
     fn expect_port(&self, port: &Port) -> Result<(), Refusal> {
         self.ports.expect(port)?;
-        self.tell_ports()?;
-        self.changed(Cause::Port(Some(port.number)));
-        Ok(())
+        self.tell_of(port.number)
     }
 
     fn is_absent(&self, port: PortNumber) -> bool {

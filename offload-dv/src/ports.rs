@@ -1,6 +1,6 @@
 //! The ports of the datapath, and which vport of the eswitch each is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,6 +28,8 @@ pub(crate) struct Ports {
     /// Counts the changes.
     revision: AtomicU64,
     has_connections: bool,
+    /// The vport of the eswitch's manager.
+    manager: u16,
 }
 
 #[derive(Clone)]
@@ -40,8 +42,15 @@ struct Attached {
 
 impl Ports {
     /// Those of the eswitch of a device, which the owner has, with connections or without.
-    pub(crate) fn new(stated: BTreeMap<String, u16>, names: Names, owner: Arc<Owner>, has_connections: bool) -> Self {
-        Self { attached: RwLock::default(), stated, names, owner, revision: AtomicU64::new(0), has_connections }
+    pub(crate) fn new(
+        stated: BTreeMap<String, u16>,
+        names: Names,
+        owner: Arc<Owner>,
+        has_connections: bool,
+    ) -> Result<Self, Refusal> {
+        let manager = owner.call(|desk| desk.rules.switch().manager())?;
+        let (attached, revision) = Default::default();
+        Ok(Self { attached, stated, names, owner, revision, has_connections, manager })
     }
 
     /// Attaches a port. Fails if it is of a kind that the eswitch does not have, or its device is not there.
@@ -81,7 +90,14 @@ impl Ports {
 
     /// Returns which vports the ports are now.
     pub(crate) fn now(&self) -> Arc<dyn Vports + Send + Sync> {
-        Arc::new(Now { attached: self.attached.read().clone(), has_connections: self.has_connections })
+        let (attached, Self { has_connections, manager, .. }) = (self.attached.read().clone(), self);
+        Arc::new(Now { attached, has_connections: *has_connections, manager: *manager })
+    }
+
+    /// Returns the vports whose packets flows are for.
+    pub(crate) fn led(&self) -> BTreeSet<u16> {
+        let attached = self.attached.read();
+        attached.values().filter_map(|port| port.vport).filter(|vport| *vport != self.manager).collect()
     }
 
     /// Returns a number that is another one after each change. Whoever reads it first and asks for vports then is told of the ports of
@@ -165,6 +181,10 @@ impl Vports for Ports {
         vport_of(&self.attached.read(), number)
     }
 
+    fn manager(&self) -> Option<u16> {
+        Some(self.manager)
+    }
+
     fn has_connections(&self) -> bool {
         self.has_connections
     }
@@ -178,11 +198,16 @@ impl Vports for Ports {
 struct Now {
     attached: BTreeMap<PortNumber, Attached>,
     has_connections: bool,
+    manager: u16,
 }
 
 impl Vports for Now {
     fn vport(&self, number: PortNumber) -> Result<u16, Refusal> {
         vport_of(&self.attached, number)
+    }
+
+    fn manager(&self) -> Option<u16> {
+        Some(self.manager)
     }
 
     fn has_connections(&self) -> bool {

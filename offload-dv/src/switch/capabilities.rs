@@ -13,9 +13,10 @@ const CURRENT: u16 = 1;
 /// Bytes in front of a page, and of a page.
 const HEADER: usize = 16;
 const PAGE: usize = 0x1000;
-/// Pages: general capabilities, and those of the switch's tables.
+/// Pages: general capabilities, those of the switch's tables, and of the switch itself.
 const GENERAL: u16 = 0x0;
 const ESWITCH_FLOW_TABLE: u16 = 0x8;
+const ESWITCH: u16 = 0x9;
 
 const QUALITY_OF_SERVICE: u16 = 0xc;
 /// The first bit of what is said of the switch's own tables (`flow_table_prop_layout_bits`).
@@ -30,7 +31,13 @@ pub(super) struct Capabilities {
     log_meters: Option<u32>,
     /// There are samplers, also for the switch (`log_max_ft_sampler_num`).
     samples: bool,
+    /// The switch has the function of an embedded processor (`ecpf_vport_exists`), which manages it then.
+    is_embedded: bool,
 }
+
+/// The vports of who may manage the switch: an embedded processor's own function, and a host's.
+const EMBEDDED: u16 = 0xfffe;
+const HOST: u16 = 0;
 
 impl Capabilities {
     pub(super) fn of(context: &Context) -> Result<Self, CallError> {
@@ -44,7 +51,13 @@ impl Capabilities {
             log_meters,
             keeps_registers: general.bits(0xa9, 1) == 1,
             samples: objects >> SAMPLER & 1 == 1 && tables.bits(SWITCH + 0x48, 8) > 0,
+            is_embedded: Page::of(context, ESWITCH)?.bits(0x1b, 1) == 1,
         })
+    }
+
+    /// Returns the vport of the function that manages the switch (`mlx5_eswitch_manager_vport` in the kernel).
+    pub(super) fn manager(self) -> u16 {
+        if self.is_embedded { EMBEDDED } else { HOST }
     }
 
     /// Returns in blocks of how many objects meters come, as a power of two; `None` if the device has none.
@@ -102,7 +115,7 @@ mod tests {
     fn what_a_device_lacks_is_the_reason_that_it_refuses_with() {
         let samples = Plan { sampling: Some(Sampling { ratio: 2, outputs: vec![1] }), ..Plan::default() };
         let behind = Plan { outputs: vec![0], behind: vec![samples], ..Plan::default() };
-        let all = Capabilities { keeps_registers: true, log_meters: None, samples: true };
+        let all = Capabilities { keeps_registers: true, log_meters: None, samples: true, is_embedded: true };
         assert_eq!(all.check(&behind), Ok(()));
         let reason = |of: Capabilities| of.check(&behind).unwrap_err().to_string();
         assert_eq!(reason(Capabilities { samples: false, ..all }), "action sample: this device has no samplers");

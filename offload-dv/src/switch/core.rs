@@ -42,6 +42,8 @@ pub struct Switch {
     /// Lead to the tables, and go before them.
     mirrors: Mirrors,
     pub(super) tables: Tables,
+    /// Those whose packets come to the tables.
+    vports: BTreeSet<u16>,
     pub(super) next_hops: NextHops,
     pub(super) actions: Actions,
     pub(super) counters: Counters,
@@ -56,8 +58,7 @@ pub struct Switch {
 pub(crate) const BYTES_A_RULE: usize = size_of::<Option<Installed>>() + BYTES_A_COUNTER;
 
 impl Switch {
-    /// Opens the eswitch that the device called `name` manages. From then on packets come to our tables first; those that match
-    /// nothing there go to the representor of their port.
+    /// Opens the eswitch that the device called `name` manages. No packets come to our tables yet.
     pub fn open(library: &Rc<Library>, name: &str) -> Result<Self, Unavailable> {
         let context = Context::open(library, name)?;
         let domain = Domain::create(&context, name, DomainKind::Fdb)?;
@@ -78,6 +79,7 @@ impl Switch {
             capabilities,
             mirrors: Mirrors::default(),
             tables: Tables::open(library, &context, &domain).map_err(failed)?,
+            vports: BTreeSet::new(),
             next_hops: NextHops::new(&domain),
             actions: Actions::new(library, &domain),
             counters: Counters::open(&context).map_err(no_counters)?,
@@ -86,6 +88,23 @@ impl Switch {
             domain,
             context,
         })
+    }
+
+    /// Has packets of these vports come to our tables; those that match nothing there go to the representor of their port. Those of other
+    /// vports, and what representors send, stay with the kernel.
+    pub fn lead_from(&mut self, vports: BTreeSet<u16>) -> Result<(), Refusal> {
+        if self.vports == vports {
+            return Ok(());
+        }
+        self.mirrors.lead_from(&vports)?;
+        self.tables.lead_from(&vports)?;
+        self.vports = vports;
+        Ok(())
+    }
+
+    /// Returns the vport of the function that manages the eswitch, by which comes what representors send.
+    pub fn manager(&self) -> u16 {
+        self.capabilities.manager()
     }
 
     /// Lets connections come, and rules look them up. Called before there is a table of a later chain.
@@ -274,16 +293,12 @@ impl Switch {
 
     /// Makes a mirror, or changes it; it goes on counting. Fails if the device cannot copy so; it copies as before then.
     pub fn set_mirror(&mut self, name: &str, copying: Copying) -> Result<(), Refusal> {
-        let parts =
-            &mut mirrors::Parts { domain: &self.domain, counters: &mut self.counters, first: self.tables.first() };
-        self.mirrors.set(name, copying, parts)
+        self.with_mirrors(|mirrors, parts| mirrors.set(name, copying, parts))
     }
 
     /// Removes a mirror. Fails if there is none of that name.
     pub fn remove_mirror(&mut self, name: &str) -> Result<(), Refusal> {
-        let parts =
-            &mut mirrors::Parts { domain: &self.domain, counters: &mut self.counters, first: self.tables.first() };
-        self.mirrors.remove(name, parts)
+        self.with_mirrors(|mirrors, parts| mirrors.remove(name, parts))
     }
 
     /// Returns the bulk of a mirror's counter; `None` if there is none of that name.
@@ -376,6 +391,11 @@ impl Switch {
     /// Waits until the rules that were installed are in the device.
     pub fn sync(&self) -> Result<(), Refusal> {
         self.domain.sync_writes().map_err(refuse)
+    }
+
+    fn with_mirrors<R>(&mut self, change: impl FnOnce(&mut Mirrors, &mut mirrors::Parts<'_>) -> R) -> R {
+        let Self { mirrors, domain, counters, tables, vports, .. } = self;
+        change(mirrors, &mut mirrors::Parts { domain, counters, first: tables.first(), vports })
     }
 
     fn with_connections<R>(

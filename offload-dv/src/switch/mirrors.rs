@@ -1,10 +1,11 @@
 //! Mirrors: tables ahead of that of the first chain, in which packets are copied, and which all lead on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_flow::refusal::Refusal;
 
 use super::counters::Counters;
+use super::lead::Lead;
 use super::refusal::refuse;
 use super::rule_id::RuleId;
 use crate::mlx5::{Action, CallError, Destination, Domain, MatchParameter, Rule};
@@ -33,11 +34,12 @@ impl Copying {
     }
 }
 
-/// What mirrors share with flows, and what leads to the first chain.
+/// What mirrors share with flows, what leads to the first chain, and the vports whose packets come.
 pub(super) struct Parts<'a> {
     pub(super) domain: &'a Domain,
     pub(super) counters: &'a mut Counters,
     pub(super) first: &'a Action,
+    pub(super) vports: &'a BTreeSet<u16>,
 }
 
 /// The mirrors of an eswitch.
@@ -55,15 +57,15 @@ struct Mirror {
     counter: RuleId,
 }
 
-/// The rules of all mirrors, which keep their tables. The one that leads to them goes first.
+/// The rules of all mirrors, which keep their tables. What leads to them goes first.
 struct Stages {
-    entry: Rule,
-    /// The priority of that one in the table of level 0.
+    lead: Lead,
+    /// The priority of that in the table of level 0.
     order: u16,
     rules: Vec<Rule>,
 }
 
-/// The priority of the rule that leads to the first chain, behind those that lead to mirrors.
+/// The priority of what leads to the first chain, behind those that lead to mirrors.
 pub(super) const ROOT_ORDER: u16 = 2;
 
 impl Mirrors {
@@ -102,6 +104,11 @@ impl Mirrors {
         Ok(())
     }
 
+    /// Has packets of these vports come to the mirrors, and no others.
+    pub(super) fn lead_from(&mut self, vports: &BTreeSet<u16>) -> Result<(), Refusal> {
+        self.tables.as_mut().map_or(Ok(()), |tables| tables.lead.set(vports)).map_err(refuse)
+    }
+
     /// Returns the place of a mirror's counter; `None` if there is none of that name.
     pub(super) fn counter(&self, name: &str) -> Option<RuleId> {
         self.list.iter().find(|mirror| mirror.name == name).map(|mirror| mirror.counter)
@@ -117,8 +124,8 @@ impl Mirrors {
             }
         };
         let old = std::mem::replace(&mut self.tables, tables);
-        if let Some(Stages { entry, rules, .. }) = old {
-            drop(entry);
+        if let Some(Stages { lead, rules, .. }) = old {
+            drop(lead);
             // From here on no packet is in them.
             parts.domain.sync().map_err(refuse)?;
             drop(rules);
@@ -127,7 +134,7 @@ impl Mirrors {
     }
 
     fn stages(&self, order: u16, parts: &Parts<'_>) -> Result<Stages, Refusal> {
-        let Parts { domain, counters, first } = parts;
+        let Parts { domain, counters, first, vports } = parts;
         // Mirrors that may copy the same packet are one behind the other.
         let mut stages: BTreeMap<u32, Vec<&Mirror>> = BTreeMap::new();
         for mirror in &self.list {
@@ -157,9 +164,8 @@ impl Mirrors {
             next = Action::to_table(&table).map_err(refuse)?;
         }
         domain.sync_writes().map_err(refuse)?;
-        let root = domain.table(0).and_then(|table| table.matcher(order, &everything)).map_err(refuse)?;
-        let entry = root.rule(&everything, [next].into()).map_err(refuse)?;
-        Ok(Stages { entry, order, rules })
+        let lead = Lead::open(domain, order, next, vports).map_err(refuse)?;
+        Ok(Stages { lead, order, rules })
     }
 }
 

@@ -16,6 +16,7 @@ mod growth;
 mod ids;
 mod installed;
 mod kinds;
+mod lead;
 mod levels;
 mod meters;
 mod mirrors;

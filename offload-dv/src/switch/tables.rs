@@ -1,12 +1,13 @@
 //! A table for each chain, and a matcher for each mask of its rules.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::rc::Rc;
 
 use sluice_flow::refusal::Refusal;
 use sluice_flow::{ChainId, Priority};
 
+use super::lead::Lead;
 use super::mirrors::{ROOT_ORDER, STAGES};
 use super::options::Options;
 use super::refusal::refuse;
@@ -43,8 +44,8 @@ pub(super) struct Tables {
     rest: Option<Action>,
     library: Rc<Library>,
     domain: Domain,
-    /// Leads from the kernel's table to ours. Goes last.
-    _root: Rule,
+    /// Leads from the kernel's table to that of the first chain. Goes last.
+    lead: Lead,
 }
 
 /// The level of all tables of a chain.
@@ -103,11 +104,10 @@ struct MatcherKey {
 pub(super) struct MatcherId(u32);
 
 impl Tables {
-    /// Makes the table of the first chain, and leads all packets to it.
+    /// Makes the table of the first chain, to which no packets come yet.
     pub(super) fn open(library: &Rc<Library>, context: &Context, domain: &Domain) -> Result<Self, CallError> {
         let first = Chain::open(domain, FIRST_LEVEL, None)?;
-        let everything = MatchParameter::default();
-        let root = domain.table(0)?.matcher(ROOT_ORDER, &everything)?.rule(&everything, [first.jump.clone()].into())?;
+        let lead = Lead::open(domain, ROOT_ORDER, first.jump.clone(), &BTreeSet::new())?;
         Ok(Self {
             entrances: HashMap::new(),
             chains: HashMap::from([(FIRST, first)]),
@@ -120,8 +120,13 @@ impl Tables {
             rest: None,
             library: library.clone(),
             domain: domain.clone(),
-            _root: root,
+            lead,
         })
+    }
+
+    /// Has packets of these vports come to the table of the first chain, and no others.
+    pub(super) fn lead_from(&mut self, vports: &BTreeSet<u16>) -> Result<(), Refusal> {
+        self.lead.set(vports).map_err(refuse)
     }
 
     /// From now on, has packets that match nothing in the table of a later chain do what `rest` says. No such table is open.

@@ -105,6 +105,9 @@ impl Consumer<'_> {
             Some(entrance) => entrance.underlay,
             None => vports.vport(port)?,
         };
+        if vports.manager() == Some(vport) {
+            return Err(refuse(Field::InPort, "what the manager of the eswitch sends is led by the kernel"));
+        }
         self.guarantees.from = Some(vport);
         self.bits().put_exact(SOURCE_PORT, vport.into());
         Ok(())
@@ -363,6 +366,13 @@ impl Consumer<'_> {
 /// The value of a field that is matched on all of its bits.
 fn exact<T: TryFrom<u128>>(full: &Match, field: Field) -> Option<T> {
     if full.mask.get(field) == field.full_mask() { T::try_from(full.key.get(field)).ok() } else { None }
+}
+
+/// Returns mask and value of all packets that come in at a vport.
+pub fn from_vport(vport: u16) -> (MatchParameter, MatchParameter) {
+    let (mut mask, mut value) = (MatchParameter::default(), MatchParameter::default());
+    Bits { mask: &mut mask, value: &mut value }.put_exact(SOURCE_PORT, vport.into());
+    (mask, value)
 }
 
 fn refuse(field: Field, reason: &'static str) -> Refusal {

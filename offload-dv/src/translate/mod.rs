@@ -32,7 +32,7 @@ pub use self::connection::{
 pub use self::geneve::GeneveOption;
 pub use self::guarantees::Guarantees;
 pub use self::headers::{Hop, Wrapping};
-pub use self::matching::Matched;
+pub use self::matching::{Matched, from_vport};
 pub use self::meter::{METER_PARAMETERS, meter_parameters};
 pub use self::modify::address_words;
 pub use self::rule::{Rule, translate};

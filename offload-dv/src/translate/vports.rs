@@ -11,6 +11,11 @@ pub trait Vports {
     /// Returns the vport; fails if there is no such port, or it is none of the switch.
     fn vport(&self, port: PortNumber) -> Result<u16, Refusal>;
 
+    /// Returns the vport of the function that manages the eswitch, if it is known. By it comes what the kernel's representors send.
+    fn manager(&self) -> Option<u16> {
+        None
+    }
+
     /// Returns whether connections come to the switch, so that packets can be tracked in it.
     fn has_connections(&self) -> bool {
         false

@@ -2,8 +2,7 @@
 
 use crate::frames::{Packet, UDP};
 use crate::nic::{Sender, datagrams, until_counted};
-use crate::rig::{Rig, Vport, flow};
-use sluice_offload_dv::mlx5::Library;
+use crate::rig::{Rig, Vport, flow, open_switch};
 use sluice_offload_dv::switch::Switch;
 use sluice_offload_dv::translate::Templates;
 use sluice_tests::mlx5::on_device;
@@ -82,7 +81,7 @@ fn no_packet_is_lost_while_a_chain_comes_to_another_level() {
     const RULES: u16 = 200;
     on_device("bluefield-3", "chains::no_packet_is_lost_while_a_chain_comes_to_another_level", |ports| {
         // Nobody takes what comes out: the ends of the wires have room for little.
-        let mut switch = Switch::open(&Library::load().unwrap(), "mlx5_0").unwrap();
+        let mut switch = open_switch();
         let mut templates = Templates::new();
         let mut put = |switch: &mut Switch, key: &str, actions: &str| {
             switch.install(templates.instance(flow(key, actions), &Vport).unwrap()).unwrap()

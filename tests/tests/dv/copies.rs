@@ -1,13 +1,11 @@
 //! Copies that are sent before a packet is changed, and after: each is as the NIC in software has it.
 
-use sluice_offload_dv::mlx5::Library;
-use sluice_offload_dv::switch::Switch;
 use sluice_offload_dv::translate::{Templates, translate};
 use sluice_tests::mlx5::on_device;
 
 use crate::frames::{Packet, TCP, UDP};
 use crate::nic::{Sender, datagrams, until_counted};
-use crate::rig::{Rig, Vport, flow};
+use crate::rig::{Rig, Vport, flow, open_switch};
 use crate::same::{Case, but, case, compare};
 
 const PROFILES: [&str; 2] = ["bluefield-2", "bluefield-3"];
@@ -84,7 +82,7 @@ fn no_packet_is_between_rules_that_are_gone_while_a_flow_is_modified() {
             let key = format!("in_port(2),eth(),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst={port})");
             templates.instance(flow(&key, WAYS[way % WAYS.len()]), &Vport).unwrap()
         };
-        let mut switch = Switch::open(&Library::load().unwrap(), "mlx5_0").unwrap();
+        let mut switch = open_switch();
         let ids: Vec<_> = (0..FLOWS).map(|port| switch.install(wanted(port, 0)).unwrap()).collect();
         switch.sync().unwrap();
         let sender = Sender::start(ports, datagrams(FLOWS));

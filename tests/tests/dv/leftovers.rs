@@ -7,7 +7,7 @@ use sluice_flow::backend::OpenConfig;
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 use sluice_flow::port::{PortKind, Tunnel, TunnelProtocol};
 use sluice_flow::time::MonotonicClock;
-use sluice_flow::{ChainId, Port, PortNumber, Refusal};
+use sluice_flow::{Backend as _, ChainId, Port, PortNumber, Refusal};
 use sluice_offload_dv::{Config, DvNic};
 use sluice_tests::conformance::{Device, Opened, Subject};
 use sluice_tests::mlx5::{Control, on_device, with_options};
@@ -27,11 +27,12 @@ const KINDS: [(&str, &str); 10] = [
 ];
 const CHAIN: ChainId = ChainId(5);
 
-/// Opens the eswitch, with three ports.
+/// Opens the eswitch, with three ports, whose packets the device may refuse to lead to tables of ours.
 fn open() -> Result<Opened, Refusal> {
     let vports = [("p1", 0), ("p2", 0xffff), ("p3", 1)].map(|(name, vport)| (name.to_owned(), vport));
     let config = Config { takeover: true, vports: BTreeMap::from(vports), ..Config::default() };
     let nic = DvNic::open(&config, &OpenConfig::new("mlx5_0", Arc::new(MonotonicClock::new())))?;
+    (1..=3).try_for_each(|number| nic.attach_port(&port(number, PortKind::Physical)))?;
     Ok(Opened::plain(Arc::new(nic)))
 }
 
@@ -40,14 +41,15 @@ fn with_device<R>(opened: Opened, play: impl FnOnce(&mut Device<'_>) -> R) -> R 
     let subject =
         Subject { open: Box::new(|| unreachable!()), open_with_room: None, send: Box::new(|_, _| {}), facets: &[] };
     let mut device = Device::of(&subject, opened);
-    let third = Port { number: PortNumber(3), name: "p3".parse().unwrap(), kind: PortKind::Physical };
-    device.backend().attach_port(&third).unwrap();
     let udp_port = TunnelProtocol::Geneve.default_udp_port();
     let tunnel = Tunnel { protocol: TunnelProtocol::Geneve, udp_port, underlay: PortNumber(2) };
-    let fourth = Port { number: PortNumber(4), name: "p4".parse().unwrap(), kind: PortKind::Tunnel(tunnel) };
     // Its tables are made at once, which the device may refuse.
-    device.backend().attach_port(&fourth).ok();
+    device.backend().attach_port(&port(4, PortKind::Tunnel(tunnel))).ok();
     play(&mut device)
+}
+
+fn port(number: u32, kind: PortKind) -> Port {
+    Port { number: PortNumber(number), name: format!("p{number}").parse().unwrap(), kind }
 }
 
 /// Installs a flow of each kind, removes those that were taken, and returns how many that were.

@@ -99,6 +99,13 @@ pub(crate) fn connection(zone: u16) -> Connection {
     }
 }
 
+/// Opens the switch, to which packets of all its ports come.
+pub(crate) fn open_switch() -> Switch {
+    let mut switch = Switch::open(&Library::load().unwrap(), "mlx5_0").unwrap();
+    switch.lead_from(ends().iter().map(|(vport, _)| *vport).collect()).unwrap();
+    switch
+}
+
 /// A device with our rules, and all ends of its wires.
 pub(crate) struct Rig<'a> {
     pub(crate) switch: Switch,
@@ -124,7 +131,7 @@ pub(crate) fn wait_for(out: &Out, frame: &[u8]) {
 impl<'a> Rig<'a> {
     pub(crate) fn open(ports: &'a Ports) -> Self {
         let names = std::iter::once(representor()).chain(ends().iter().map(|(_, name)| *name));
-        let mut switch = Switch::open(&Library::load().unwrap(), "mlx5_0").unwrap();
+        let mut switch = open_switch();
         switch.set_vports(Arc::new(Vport));
         let templates = Templates::new();
         let mut rig = Self { switch, templates, ports, outs: names.map(|name| ports.out(name)).collect() };

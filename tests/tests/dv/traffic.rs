@@ -2,14 +2,12 @@
 
 use std::env;
 
-use sluice_offload_dv::mlx5::Library;
-use sluice_offload_dv::switch::Switch;
 use sluice_offload_dv::translate::Templates;
 use sluice_tests::mlx5::on_device;
 use sluice_tests::world::eventually;
 
 use crate::nic::{Nic, Sender, datagrams, until_counted};
-use crate::rig::{Vport, flow, marker};
+use crate::rig::{Vport, flow, marker, open_switch};
 
 /// Packets that are sent at least while rules are modified; `SLUICE_DV_PACKETS=1000000` has more sent.
 const PACKETS: u64 = 10_000;
@@ -88,7 +86,7 @@ fn a_matcher_with_many_rules_is_laid_out_anew_while_packets_pass() {
             let flow = flow(&format!("eth(dst=02:00:00:00:{high:02x}:{low:02x}),eth_type(0x88b5)"), to);
             templates.instance(flow, &Vport).unwrap()
         };
-        let mut switch = Switch::open(&Library::load().unwrap(), "mlx5_0").unwrap();
+        let mut switch = open_switch();
         let mut ids: Vec<_> = (0..HIT).map(|number| switch.install(wanted(number, "1")).unwrap()).collect();
         switch.sync().unwrap();
         let sender = Sender::start(ports, (0..HIT).map(|number| marker(address(number))).collect());
