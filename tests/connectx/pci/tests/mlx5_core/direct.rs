@@ -13,8 +13,7 @@ use sluice_connectx::steering::Port;
 
 use crate::driver::{DEVICE, go_to_switchdev, refusals, set_functions};
 use crate::frames::{UDP, udp};
-use crate::plain;
-use crate::{HOST_PF, VF0, VF1, World};
+use crate::{HOST_PF, VF0, VF1, World, beside, plain};
 
 /// What the agent is told, but for the backend and the device.
 const CONFIG: &str = r#"
@@ -43,8 +42,9 @@ pub(crate) fn direct_rules_carry_packets_in_the_guest(world: &World) {
             the_first_packet_is_the_representors_and_the_rest_is_in_hardware(eswitch);
             a_second_name_of_the_device_is_the_same_device(eswitch);
             what_the_kernel_has_in_hardware_is_not_taken_over(eswitch);
-            if profile != BLUEFIELD_3 {
-                plain::flows_do_by_tc_and_past_it_what_they_do_in_the_nic_in_software(eswitch);
+            match profile {
+                BLUEFIELD_3 => beside::openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch),
+                _ => plain::flows_do_by_tc_and_past_it_what_they_do_in_the_nic_in_software(eswitch),
             }
         });
     }
@@ -112,6 +112,18 @@ impl<'a> Agent<'a> {
         agent
     }
 
+    /// Starts one with this backend in front of an Open vSwitch, from which it has ports and flows. It has the ports.
+    #[track_caller]
+    pub(crate) fn start_beside(eswitch: &'a Eswitch<'_>, backend: &str) -> Self {
+        let agent = Self::new(eswitch);
+        agent.write("sluiced", &format!("{backend}{CONFIG}[source.ovs]\n"));
+        agent.run();
+        let is_read =
+            |shown: &str| shown.contains("  source    ovs: ovs-system, ") && !shown.contains("cannot be read");
+        eswitch.world.guest.eventually("the datapath is read", "/tmp/sluice --run-dir /tmp/agent/run show", is_read);
+        agent
+    }
+
     /// One that was never started.
     fn new(eswitch: &'a Eswitch<'_>) -> Self {
         eswitch.world.guest.run("rm -rf /tmp/agent; mkdir /tmp/agent");
@@ -123,13 +135,16 @@ impl<'a> Agent<'a> {
             let kind = if name == "p0" { "physical" } else { "representor" };
             format!("[[port]]\nnumber = {number}\nname = \"{name}\"\nkind = \"{kind}\"\n")
         });
-        let config = format!("{backend}{CONFIG}{}", ports.collect::<String>());
+        self.write(name, &format!("{backend}{CONFIG}{}", ports.collect::<String>()));
+    }
+
+    fn write(&self, name: &str, config: &str) {
         self.0.world.guest.run(&format!("cat >/tmp/agent/{name}.toml <<'END'\n{config}END"));
     }
 
     /// Starts the process, and waits until it answers.
     #[track_caller]
-    fn run(&self) {
+    pub(crate) fn run(&self) {
         self.0.world.guest.run(
             "setsid /tmp/sluiced --config /tmp/agent/sluiced.toml >>/tmp/agent/log 2>&1 </dev/null &
              echo $! >/tmp/agent/pid
@@ -161,18 +176,23 @@ impl<'a> Agent<'a> {
         self.sluice(&format!("add-flow --permanent '{key}' '{actions}'"));
     }
 
+    /// Waits until the flows are as wanted, and gives them.
+    #[track_caller]
+    pub(crate) fn eventually(&self, what: &str, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        let dump = "/tmp/sluice --run-dir /tmp/agent/run dump-flows -m --json";
+        let parsed = |shown: &str| serde_json::from_str::<Vec<Value>>(shown).expect("flows");
+        parsed(&self.0.world.guest.eventually(what, dump, |shown| is_so(&parsed(shown))))
+    }
+
     /// Waits until the flow whose key has `text` in it has counted so many packets, of [`UDP`] bytes each.
     #[track_caller]
     fn has_counted(&self, text: &str, packets: usize) {
-        let is_counted = |dump: &str| {
-            let flows: Vec<Value> = serde_json::from_str(dump).expect("flows");
+        self.eventually("the flow has counted its packets", |flows| {
             let flow = flows.iter().find(|flow| flow["key"].as_str().is_some_and(|key| key.contains(text)));
-            let flow = flow.unwrap_or_else(|| panic!("no flow of {text}: {dump}"));
+            let flow = flow.unwrap_or_else(|| panic!("no flow of {text}: {flows:#?}"));
             assert_eq!(flow["state"], "offloaded", "{flow}");
             flow["packets"] == packets && flow["bytes"] == packets * UDP
-        };
-        let dump = "/tmp/sluice --run-dir /tmp/agent/run dump-flows -m --json";
-        self.0.world.guest.eventually("the flow has counted its packets", dump, is_counted);
+        });
     }
 
     pub(crate) fn end(&self, signal: &str) {

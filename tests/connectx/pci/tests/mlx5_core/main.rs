@@ -13,6 +13,7 @@
 
 mod actions;
 mod agent;
+mod beside;
 mod calamities;
 mod direct;
 mod driver;

@@ -1,0 +1,161 @@
+//! Sluice in front of an unmodified Open vSwitch that keeps its flows in the kernel's datapath (`hw-offload=false`): by the kernel's tc and
+//! past it, hardware forwards what Open vSwitch has forwarded once, and Open vSwitch what hardware does not know.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sluice_connectx::steering::Port;
+
+use crate::direct::{Agent, Eswitch, direct};
+use crate::frames::udp;
+use crate::vswitchd::{
+    RULES, Vswitchd, cases, first_packets_have_come, packets_go_by_hardware, query, send_first_packets,
+};
+use crate::{VF0, World};
+
+/// How many packets go by hardware.
+const TIMES: usize = 5;
+
+/// How long a packet may take by software, and hardware until it knows of something.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A connection between a function and the wire, tracked by the kernel.
+const TRACKED: &str = "\
+table=0,in_port=pf0vf0,udp,nw_src=10.0.0.6,ct_state=-trk,actions=ct(zone=7,table=1)
+table=0,in_port=p0,udp,nw_dst=10.0.0.6,ct_state=-trk,actions=ct(zone=7,table=1)
+table=1,in_port=pf0vf0,udp,ct_state=+trk+new,actions=ct(commit,zone=7),output:p0
+table=1,in_port=pf0vf0,udp,ct_state=+trk+est,actions=output:p0
+table=1,in_port=p0,udp,ct_state=+trk+est,actions=output:pf0vf0
+";
+
+pub(crate) fn openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch: &Eswitch<'_>) {
+    let guest = &eswitch.world.guest;
+    guest.bring("libsluice_ovs_feedback.so");
+    let tc = "backend = \"tc\"\ntc.policy = \"skip_sw\"".to_owned();
+    let past_it = format!("{}\ndv.connections = \"kernel\"", direct("p0"));
+    for (backend, is_direct) in [(tc, false), (past_it, true)] {
+        let vswitchd = Vswitchd::start(
+            guest,
+            "hw-offload=false min-revalidate-pps=0",
+            "LD_PRELOAD=/tmp/libsluice_ovs_feedback.so SLUICE_OVS_FEEDBACK=/tmp/agent/run/ovs-feedback.sock",
+        );
+        let agent = Agent::start_beside(eswitch, &backend);
+        its_flows_are_in_hardware_and_it_counts_their_packets(eswitch, &vswitchd, &agent);
+        hardware_follows_when_its_rules_change(eswitch, &vswitchd);
+        if is_direct {
+            connections_that_the_kernel_tracks_go_by_hardware(eswitch, &vswitchd);
+            it_forwards_while_no_agent_runs(eswitch, &agent);
+        } else {
+            rules_forward_while_no_agent_runs(eswitch, &agent);
+        }
+        agent.end("TERM");
+        it_forwards_itself(eswitch);
+        vswitchd.stop();
+        guest.run("for port in p0 pf0hpf pf0vf0 pf0vf1; do tc qdisc del dev $port ingress 2>/dev/null || true; done");
+    }
+}
+
+fn its_flows_are_in_hardware_and_it_counts_their_packets(
+    eswitch: &Eswitch<'_>,
+    vswitchd: &Vswitchd<'_>,
+    agent: &Agent<'_>,
+) {
+    let world = eswitch.world;
+    vswitchd.add_rules(RULES);
+    send_first_packets(world);
+    all_are_in_hardware(agent);
+    first_packets_have_come(world);
+    packets_go_by_hardware(world, TIMES);
+    vswitchd.has_counted("it has counted what hardware has forwarded", |shown| {
+        shown.matches(&format!("n_packets={}, ", TIMES + 1)).count() == cases().len()
+    });
+}
+
+#[track_caller]
+fn all_are_in_hardware(agent: &Agent<'_>) {
+    let is_in_hardware = |flow: &&Value| flow["state"] == "offloaded" && flow["placement"] == "hardware";
+    agent.eventually("its flows are in hardware", |flows| {
+        let of_vswitchd = flows.iter().filter(|flow| flow["source"] == "ovs");
+        of_vswitchd.filter(is_in_hardware).count() == cases().len()
+    });
+}
+
+fn hardware_follows_when_its_rules_change(eswitch: &Eswitch<'_>, vswitchd: &Vswitchd<'_>) {
+    let world = eswitch.world;
+    for (actions, leaves) in [("drop", vec![]), ("output:p0", vec![(Port::Wire, query(53))])] {
+        vswitchd.add_rules(&format!("in_port=pf0vf0,udp,tp_dst=53,actions={actions}\n"));
+        goes_by_hardware(world, (VF0, &query(53)), &leaves);
+    }
+}
+
+fn connections_that_the_kernel_tracks_go_by_hardware(eswitch: &Eswitch<'_>, vswitchd: &Vswitchd<'_>) {
+    let world = eswitch.world;
+    vswitchd.add_rules(TRACKED);
+    let to_wire = udp([10, 0, 0, 6], [10, 9, 9, 9], 1000, 60);
+    let from_wire = udp([10, 9, 9, 9], [10, 0, 0, 6], 60, 1000);
+    world.hca.lock().take_sent();
+    world.receive(VF0, &to_wire);
+    has_left(world, Port::Wire, &to_wire);
+    let sent = goes_by_hardware(world, (Port::Wire, &from_wire), &[(VF0, from_wire.clone())]);
+    let answered = goes_by_hardware(world, (VF0, &to_wire), &[(Port::Wire, to_wire.clone())]);
+    for _ in 0..TIMES {
+        world.pass(VF0, &to_wire, &[(Port::Wire, &to_wire)]);
+        world.pass(Port::Wire, &from_wire, &[(VF0, &from_wire)]);
+    }
+    vswitchd.has_counted("each packet of the connection is counted by one rule", |shown| {
+        let counted = |from: &str, packets: usize| {
+            let mut rules = shown.lines().filter(|line| line.contains("+est+trk") && line.contains(from));
+            rules.any(|line| line.contains(&format!("n_packets={packets}, ")))
+        };
+        counted("in_port=pf0vf0", answered + TIMES) && counted("in_port=p0", sent + TIMES)
+    });
+}
+
+/// What the agent had in the device goes with it.
+fn it_forwards_while_no_agent_runs(eswitch: &Eswitch<'_>, agent: &Agent<'_>) {
+    agent.end("KILL");
+    it_forwards_itself(eswitch);
+    agent.run();
+    goes_by_hardware(eswitch.world, (VF0, &query(53)), &[(Port::Wire, query(53))]);
+}
+
+fn rules_forward_while_no_agent_runs(eswitch: &Eswitch<'_>, agent: &Agent<'_>) {
+    agent.end("KILL");
+    packets_go_by_hardware(eswitch.world, TIMES);
+    agent.run();
+    all_are_in_hardware(agent);
+    packets_go_by_hardware(eswitch.world, TIMES);
+}
+
+fn it_forwards_itself(eswitch: &Eswitch<'_>) {
+    let world = eswitch.world;
+    world.hca.lock().take_sent();
+    world.pass(VF0, &query(53), &[(eswitch.manager, &query(53))]);
+    has_left(world, Port::Wire, &query(53));
+}
+
+/// Sends a packet until hardware alone does with it what is expected. Returns how many it took.
+#[track_caller]
+fn goes_by_hardware(world: &World, (from, frame): (Port, &[u8]), leaves: &[(Port, Vec<u8>)]) -> usize {
+    let deadline = Instant::now() + SOON;
+    for sent in 1.. {
+        let walk = world.receive(from, frame);
+        if walk.sent == leaves {
+            return sent;
+        }
+        assert!(Instant::now() < deadline, "{walk}");
+        thread::sleep(Duration::from_millis(100));
+    }
+    unreachable!("there are not so many packets")
+}
+
+/// Waits until the kernel has sent a frame out of a port.
+#[track_caller]
+fn has_left(world: &World, port: Port, frame: &[u8]) {
+    let deadline = Instant::now() + SOON;
+    while !world.hca.lock().take_sent().iter().any(|(to, sent)| *to == port && sent == frame) {
+        assert!(Instant::now() < deadline, "nothing has left by {port}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
