@@ -8,7 +8,7 @@ use serde_json::Value;
 use sluice_connectx::steering::Port;
 
 use crate::direct::{Agent, Eswitch, direct};
-use crate::frames::udp;
+use crate::frames::{tcp, udp};
 use crate::vswitchd::{
     RULES, Vswitchd, cases, first_packets_have_come, packets_go_by_hardware, query, send_first_packets,
 };
@@ -20,14 +20,22 @@ const TIMES: usize = 5;
 /// How long a packet may take by software, and hardware until it knows of something.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A connection between a function and the wire, tracked by the kernel.
-const TRACKED: &str = "\
-table=0,in_port=pf0vf0,udp,nw_src=10.0.0.6,ct_state=-trk,actions=ct(zone=7,table=1)
-table=0,in_port=p0,udp,nw_dst=10.0.0.6,ct_state=-trk,actions=ct(zone=7,table=1)
-table=1,in_port=pf0vf0,udp,ct_state=+trk+new,actions=ct(commit,zone=7),output:p0
-table=1,in_port=pf0vf0,udp,ct_state=+trk+est,actions=output:p0
-table=1,in_port=p0,udp,ct_state=+trk+est,actions=output:pf0vf0
-";
+/// A host behind a function, one behind the wire, and the ports of connections between them.
+const HERE: [u8; 4] = [10, 0, 0, 6];
+const THERE: [u8; 4] = [10, 9, 9, 9];
+const FROM: u16 = 1000;
+const TO: u16 = 60;
+
+/// OpenFlow rules for connections between the two that the kernel tracks.
+fn tracked(protocol: &str) -> String {
+    format!(
+        "table=0,in_port=pf0vf0,{protocol},nw_src=10.0.0.6,ct_state=-trk,actions=ct(zone=7,table=1)\n\
+         table=0,in_port=p0,{protocol},nw_dst=10.0.0.6,ct_state=-trk,actions=ct(zone=7,table=1)\n\
+         table=1,in_port=pf0vf0,{protocol},ct_state=+trk+new,actions=ct(commit,zone=7),output:p0\n\
+         table=1,in_port=pf0vf0,{protocol},ct_state=+trk+est,actions=output:p0\n\
+         table=1,in_port=p0,{protocol},ct_state=+trk+est,actions=output:pf0vf0\n"
+    )
+}
 
 pub(crate) fn openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch: &Eswitch<'_>) {
     let guest = &eswitch.world.guest;
@@ -90,25 +98,53 @@ fn hardware_follows_when_its_rules_change(eswitch: &Eswitch<'_>, vswitchd: &Vswi
 }
 
 fn connections_that_the_kernel_tracks_go_by_hardware(eswitch: &Eswitch<'_>, vswitchd: &Vswitchd<'_>) {
+    const SYN: u8 = 0x02;
+    const ACK: u8 = 0x10;
     let world = eswitch.world;
-    vswitchd.add_rules(TRACKED);
-    let to_wire = udp([10, 0, 0, 6], [10, 9, 9, 9], 1000, 60);
-    let from_wire = udp([10, 9, 9, 9], [10, 0, 0, 6], 60, 1000);
     world.hca.lock().take_sent();
+
+    let [to_wire, from_wire] = [udp(HERE, THERE, FROM, TO), udp(THERE, HERE, TO, FROM)];
+    vswitchd.add_rules(&tracked("udp"));
     world.receive(VF0, &to_wire);
     has_left(world, Port::Wire, &to_wire);
-    let sent = goes_by_hardware(world, (Port::Wire, &from_wire), &[(VF0, from_wire.clone())]);
-    let answered = goes_by_hardware(world, (VF0, &to_wire), &[(Port::Wire, to_wire.clone())]);
+    one_rule_counts_each_packet(eswitch, vswitchd, "udp", 0, [&to_wire, &from_wire]);
+
+    let (client, server) = ((HERE, FROM), (THERE, TO));
+    let begin = tcp(client, server, [100, 0], SYN);
+    let accept = tcp(server, client, [500, 101], SYN | ACK);
+    let [to_wire, from_wire] = [tcp(client, server, [101, 501], ACK), tcp(server, client, [501, 101], ACK)];
+    vswitchd.add_rules(&tracked("tcp"));
+    for (from, frame, to) in [(VF0, &begin, Port::Wire), (Port::Wire, &accept, VF0), (VF0, &to_wire, Port::Wire)] {
+        world.receive(from, frame);
+        has_left(world, to, frame);
+    }
+    one_rule_counts_each_packet(eswitch, vswitchd, "tcp", 1, [&to_wire, &from_wire]);
+    // Software sees who begins anew.
+    world.pass(VF0, &begin, &[(eswitch.manager, &begin)]);
+}
+
+/// Packets of a connection go both ways by hardware, once it knows of it; each is counted by a rule of the second table, of which `before` in each
+/// direction went by software.
+fn one_rule_counts_each_packet(
+    eswitch: &Eswitch<'_>,
+    vswitchd: &Vswitchd<'_>,
+    protocol: &str,
+    before: usize,
+    [to_wire, from_wire]: [&Vec<u8>; 2],
+) {
+    let world = eswitch.world;
+    let answers = goes_by_hardware(world, (Port::Wire, from_wire), &[(VF0, from_wire.clone())]);
+    let asks = goes_by_hardware(world, (VF0, to_wire), &[(Port::Wire, to_wire.clone())]);
     for _ in 0..TIMES {
-        world.pass(VF0, &to_wire, &[(Port::Wire, &to_wire)]);
-        world.pass(Port::Wire, &from_wire, &[(VF0, &from_wire)]);
+        world.pass(VF0, to_wire, &[(Port::Wire, to_wire)]);
+        world.pass(Port::Wire, from_wire, &[(VF0, from_wire)]);
     }
     vswitchd.has_counted("each packet of the connection is counted by one rule", |shown| {
         let counted = |from: &str, packets: usize| {
-            let mut rules = shown.lines().filter(|line| line.contains("+est+trk") && line.contains(from));
-            rules.any(|line| line.contains(&format!("n_packets={packets}, ")))
+            let of = [&format!("+est+trk,{protocol},{from} "), &format!("n_packets={packets}, ")];
+            shown.lines().any(|line| of.iter().all(|words| line.contains(words.as_str())))
         };
-        counted("in_port=pf0vf0", answered + TIMES) && counted("in_port=p0", sent + TIMES)
+        counted("in_port=pf0vf0", before + asks + TIMES) && counted("in_port=p0", before + answers + TIMES)
     });
 }
 

@@ -44,6 +44,20 @@ pub(crate) fn segment(source_port: u16, destination_port: u16, flags: u8) -> Vec
     segment
 }
 
+/// An end of a connection: address and port.
+pub(crate) type End = ([u8; 4], u16);
+
+/// A TCP segment without data, from one end to the other, with its sequence number, what it acknowledges, its flags and its checksum.
+pub(crate) fn tcp(from: End, to: End, [sequence, acknowledged]: [u32; 2], flags: u8) -> Vec<u8> {
+    let mut segment = segment(from.1, to.1, flags);
+    segment[4..8].copy_from_slice(&sequence.to_be_bytes());
+    segment[8..12].copy_from_slice(&acknowledged.to_be_bytes());
+    let length = u16::try_from(segment.len()).unwrap().to_be_bytes();
+    let sum = checksum(&[&from.0[..], &to.0, &[0, 6], &length, &segment].concat());
+    segment[16..18].copy_from_slice(&sum.to_be_bytes());
+    ethernet(0x0800, &ipv4(from.0, to.0, 6, &segment))
+}
+
 /// Bytes of the frames of [`udp`].
 pub(crate) const UDP: usize = 60;
 
