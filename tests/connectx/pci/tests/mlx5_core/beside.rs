@@ -5,10 +5,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use sluice_connectx::steering::Port;
+use sluice_connectx::steering::{Port, Walk};
 
 use crate::direct::{Agent, Eswitch, direct};
 use crate::frames::{tcp, udp};
+use crate::tunnels::{KINDS, Kind, SET_UP, TAKE_DOWN, goes_to_wire, own_address};
 use crate::vswitchd::{
     RULES, Vswitchd, cases, first_packets_have_come, packets_go_by_hardware, query, send_first_packets,
 };
@@ -43,12 +44,8 @@ pub(crate) fn openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch: &Eswitc
     let tc = "backend = \"tc\"\ntc.policy = \"skip_sw\"".to_owned();
     let past_it = format!("{}\ndv.connections = \"kernel\"", direct("p0"));
     for (backend, is_direct) in [(tc, false), (past_it, true)] {
-        let vswitchd = Vswitchd::start(
-            guest,
-            "hw-offload=false min-revalidate-pps=0",
-            "LD_PRELOAD=/tmp/libsluice_ovs_feedback.so SLUICE_OVS_FEEDBACK=/tmp/agent/run/ovs-feedback.sock",
-        );
-        let agent = Agent::start_beside(eswitch, &backend);
+        let vswitchd = start_vswitchd(eswitch);
+        let agent = Agent::start_beside(eswitch, &backend, "[source.ovs]\n");
         its_flows_are_in_hardware_and_it_counts_their_packets(eswitch, &vswitchd, &agent);
         hardware_follows_when_its_rules_change(eswitch, &vswitchd);
         if is_direct {
@@ -62,6 +59,15 @@ pub(crate) fn openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch: &Eswitc
         vswitchd.stop();
         guest.run("for port in p0 pf0hpf pf0vf0 pf0vf1; do tc qdisc del dev $port ingress 2>/dev/null || true; done");
     }
+    KINDS.iter().filter(|kind| kind.vswitchd.is_some()).for_each(|kind| its_tunnels_are_in_hardware(eswitch, kind));
+}
+
+fn start_vswitchd<'a>(eswitch: &'a Eswitch<'_>) -> Vswitchd<'a> {
+    Vswitchd::start(
+        &eswitch.world.guest,
+        "hw-offload=false min-revalidate-pps=0",
+        "LD_PRELOAD=/tmp/libsluice_ovs_feedback.so SLUICE_OVS_FEEDBACK=/tmp/agent/run/ovs-feedback.sock",
+    )
 }
 
 fn its_flows_are_in_hardware_and_it_counts_their_packets(
@@ -171,13 +177,53 @@ fn it_forwards_itself(eswitch: &Eswitch<'_>) {
     has_left(world, Port::Wire, &query(53));
 }
 
+/// What goes into a tunnel and comes out of it, past the kernel's tc, which takes no rules for hardware alone at a tunnel's device.
+fn its_tunnels_are_in_hardware(eswitch: &Eswitch<'_>, kind: &Kind) {
+    let world = eswitch.world;
+    let vswitchd = start_vswitchd(eswitch);
+    vswitchd.configure(&format!(
+        "del-port br0 p0 -- add-port br0 tunnel -- set interface tunnel type={} options:remote_ip=192.0.2.2 options:key=42",
+        kind.vswitchd.expect("it is one of Open vSwitch's")
+    ));
+    world.guest.run(SET_UP);
+    // Beside the ports of the datapath, which has its own numbers.
+    let tables = "[[port]]\nnumber = 1000\nname = \"p0\"\n[source.ovs]\nunderlay = \"p0\"\n";
+    let agent = Agent::start_beside(eswitch, &direct("p0"), tables);
+    vswitchd.add_rules("in_port=pf0vf0,ip,actions=output:tunnel\nin_port=tunnel,ip,actions=output:pf0vf0\n");
+    let [to_wire, from_wire] = [udp(HERE, THERE, FROM, TO), udp(THERE, HERE, TO, FROM)];
+    let mut wrapped = kind.wrapped(&from_wire);
+    wrapped[..6].copy_from_slice(&own_address(world));
+    let asks = until(world, (VF0, &to_wire), goes_to_wire);
+    let answers = goes_by_hardware(world, (Port::Wire, &wrapped), &[(VF0, from_wire.clone())]);
+    for _ in 0..TIMES {
+        kind.carries(world, &to_wire);
+        world.pass(Port::Wire, &wrapped, &[(VF0, &from_wire)]);
+    }
+    vswitchd.has_counted("what goes into the tunnel and what comes out of it is counted", |shown| {
+        let counted = |from: &str, packets: usize| {
+            let is_it = |line: &str| line.contains(from) && line.contains(&format!("n_packets={packets}, "));
+            shown.lines().any(is_it)
+        };
+        counted("in_port=pf0vf0", asks + TIMES) && counted("in_port=tunnel", answers + TIMES)
+    });
+    agent.end("TERM");
+    vswitchd.stop();
+    world.guest.run(TAKE_DOWN);
+}
+
 /// Sends a packet until hardware alone does with it what is expected. Returns how many it took.
 #[track_caller]
-fn goes_by_hardware(world: &World, (from, frame): (Port, &[u8]), leaves: &[(Port, Vec<u8>)]) -> usize {
+fn goes_by_hardware(world: &World, at: (Port, &[u8]), leaves: &[(Port, Vec<u8>)]) -> usize {
+    until(world, at, |walk| walk.sent == leaves)
+}
+
+/// Sends a packet until hardware does with it what is expected. Returns how many it took.
+#[track_caller]
+fn until(world: &World, (from, frame): (Port, &[u8]), is_so: impl Fn(&Walk) -> bool) -> usize {
     let deadline = Instant::now() + SOON;
     for sent in 1.. {
         let walk = world.receive(from, frame);
-        if walk.sent == leaves {
+        if is_so(&walk) {
             return sent;
         }
         assert!(Instant::now() < deadline, "{walk}");

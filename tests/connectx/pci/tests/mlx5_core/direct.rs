@@ -112,11 +112,12 @@ impl<'a> Agent<'a> {
         agent
     }
 
-    /// Starts one with this backend in front of an Open vSwitch, from which it has ports and flows. It has the ports.
+    /// Starts one with this backend in front of an Open vSwitch, from which it has ports and flows. It has the ports. `tables` are those of
+    /// its configuration that say so.
     #[track_caller]
-    pub(crate) fn start_beside(eswitch: &'a Eswitch<'_>, backend: &str) -> Self {
+    pub(crate) fn start_beside(eswitch: &'a Eswitch<'_>, backend: &str, tables: &str) -> Self {
         let agent = Self::new(eswitch);
-        agent.write("sluiced", &format!("{backend}{CONFIG}[source.ovs]\n"));
+        agent.write("sluiced", &format!("{backend}{CONFIG}{tables}"));
         agent.run();
         let is_read =
             |shown: &str| shown.contains("  source    ovs: ovs-system, ") && !shown.contains("cannot be read");

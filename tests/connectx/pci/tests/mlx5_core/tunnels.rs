@@ -3,7 +3,7 @@
 //! Rules at a tunnel's device are without `skip_sw`, which Linux refuses there before any driver is asked: such a device has no
 //! offload of its own (`nooffloaddevcnt` in `tc_setup_cb_add` of net/sched/cls_api.c).
 
-use sluice_connectx::steering::Port;
+use sluice_connectx::steering::{Port, Walk};
 
 use crate::agent::{Agent, flow_of, ufid};
 use crate::frames::{checksum, ethernet, ipv4};
@@ -14,38 +14,51 @@ const NEIGHBOUR: [u8; 6] = [0x02, 0, 0, 0, 0, 0x22];
 const HERE: [u8; 4] = [192, 0, 2, 1];
 const THERE: [u8; 4] = [192, 0, 2, 2];
 
-const SET_UP: &str = "
+pub(crate) const SET_UP: &str = "
     ip link set p0 up
     ip address add 192.0.2.1/24 dev p0
     ip neigh replace 192.0.2.2 lladdr 02:00:00:00:00:22 dev p0 nud permanent";
-const TAKE_DOWN: &str = "ip neigh del 192.0.2.2 dev p0; ip address del 192.0.2.1/24 dev p0";
+pub(crate) const TAKE_DOWN: &str = "ip neigh del 192.0.2.2 dev p0; ip address del 192.0.2.1/24 dev p0";
 
 /// A kind of tunnel with network 42: how iproute2 makes its device, its UDP port, and what is between IP, or UDP, and the frame.
-struct Kind {
+pub(crate) struct Kind {
     device: &'static str,
     link: &'static str,
+    /// What Open vSwitch calls it.
+    pub(crate) vswitchd: Option<&'static str>,
     udp_port: Option<u16>,
     header: [u8; 8],
 }
 
-const KINDS: [Kind; 3] = [
-    Kind { device: "vx", link: "vxlan external dstport 4789", udp_port: Some(4789), header: [8, 0, 0, 0, 0, 0, 42, 0] },
+pub(crate) const KINDS: [Kind; 3] = [
+    Kind {
+        device: "vx",
+        link: "vxlan external dstport 4789",
+        vswitchd: Some("vxlan"),
+        udp_port: Some(4789),
+        header: [8, 0, 0, 0, 0, 0, 42, 0],
+    },
     Kind {
         device: "gnv",
         link: "geneve external dstport 6081",
+        vswitchd: Some("geneve"),
         udp_port: Some(6081),
         header: [0, 0, 0x65, 0x58, 0, 0, 42, 0],
     },
-    Kind { device: "gre", link: "gretap external", udp_port: None, header: [0x20, 0, 0x65, 0x58, 0, 0, 0, 42] },
+    Kind {
+        device: "gre",
+        link: "gretap external",
+        vswitchd: None,
+        udp_port: None,
+        header: [0x20, 0, 0x65, 0x58, 0, 0, 0, 42],
+    },
 ];
 
 impl Kind {
     /// Takes the outer headers of a frame off, which must be right to the byte, and gives what was in them.
     #[track_caller]
     fn opened<'a>(&self, world: &World, frame: &'a [u8]) -> &'a [u8] {
-        let own = world.guest.run("cat /sys/class/net/p0/address");
-        let own: Vec<u8> =
-            own.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).expect("an address")).collect();
+        let own = own_address(world);
         assert_eq!((&frame[..6], &frame[6..12], &frame[12..14]), (&NEIGHBOUR[..], &own[..], &[8, 0][..]));
         let ip = &frame[14..34];
         assert_eq!((ip[0], checksum(ip)), (0x45, 0), "{ip:x?}");
@@ -67,7 +80,7 @@ impl Kind {
     }
 
     /// A frame in this tunnel, as the neighbour sends it.
-    fn wrapped(&self, frame: &[u8]) -> Vec<u8> {
+    pub(crate) fn wrapped(&self, frame: &[u8]) -> Vec<u8> {
         let payload = [&self.header[..], frame].concat();
         let (protocol, payload) = match self.udp_port {
             Some(port) => {
@@ -90,11 +103,22 @@ impl Kind {
 
     /// A frame comes in from a function, and goes out at the wire in this tunnel.
     #[track_caller]
-    fn carries(&self, world: &World, frame: &[u8]) {
+    pub(crate) fn carries(&self, world: &World, frame: &[u8]) {
         let walk = world.receive(VF0, frame);
-        assert!(walk.sent.len() == 1 && walk.sent[0].0 == Port::Wire, "{walk}");
+        assert!(goes_to_wire(&walk), "{walk}");
         assert_eq!(self.opened(world, &walk.sent[0].1), frame, "{walk}");
     }
+}
+
+/// The Ethernet address of the end of tunnels.
+pub(crate) fn own_address(world: &World) -> Vec<u8> {
+    let own = world.guest.run("cat /sys/class/net/p0/address");
+    own.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).expect("an address")).collect()
+}
+
+/// Whether one frame leaves, and at the wire.
+pub(crate) fn goes_to_wire(walk: &Walk) -> bool {
+    matches!(&walk.sent[..], [(Port::Wire, _)])
 }
 
 pub(crate) fn tunnels_begin_in_hardware(world: &World) {

@@ -63,6 +63,12 @@ impl<'a> Vswitchd<'a> {
         ));
     }
 
+    /// Changes its bridge, as ovs-vsctl is told.
+    #[track_caller]
+    pub(crate) fn configure(&self, words: &str) {
+        self.0.run(&format!("ovs-vsctl --timeout=60 --db=unix:/tmp/ovs/db.sock {words}"));
+    }
+
     /// Waits until what it counts for its OpenFlow rules is as wanted.
     #[track_caller]
     pub(crate) fn has_counted(&self, what: &str, is_so: impl Fn(&str) -> bool) {
