@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use sluice_flow::port::{PortKind, Tunnel};
 use sluice_flow::source::Intake;
 use sluice_flow::{Port, PortNumber};
+use sluice_netdev::{Monitor, MonitorOptions, Role};
 
 use crate::tunnel_name::tunnel_of_device;
 use crate::wire::{VPORT_INTERNAL, Vport};
@@ -29,16 +30,21 @@ impl Ports {
         self.left_out.retain(|name, _| vports.iter().any(|vport| vport.name == *name));
         let (tunnels, others): (Vec<_>, Vec<_>) =
             vports.iter().partition(|vport| tunnel_of_device(&vport.name).is_some());
+        let devices = Devices::read();
         // A tunnel refers to its underlay.
-        others.into_iter().chain(tunnels).for_each(|vport| self.appear(vport, underlay, intake));
+        others.into_iter().chain(tunnels).for_each(|vport| self.bring(vport, &devices, underlay, intake));
     }
 
     /// Brings in a port.
     pub(super) fn appear(&mut self, vport: &Vport, underlay: Option<&str>, intake: &dyn Intake) {
+        self.bring(vport, &Devices::read(), underlay, intake);
+    }
+
+    fn bring(&mut self, vport: &Vport, devices: &Devices, underlay: Option<&str>, intake: &dyn Intake) {
         if vport.number == LOCAL {
             return;
         }
-        match port(vport, underlay, intake).and_then(|port| intake.attach(port)) {
+        match port(vport, devices, underlay, intake).and_then(|port| intake.attach(port)) {
             Ok(()) => _ = self.left_out.remove(&vport.name),
             Err(reason) => {
                 if self.left_out.get(&vport.name) != Some(&reason) {
@@ -63,7 +69,22 @@ impl Ports {
     }
 }
 
-fn port(vport: &Vport, underlay: Option<&str>, intake: &dyn Intake) -> Result<Port, String> {
+/// The network devices of the namespace, as far as the kernel tells of them.
+struct Devices(Option<Monitor>);
+
+impl Devices {
+    fn read() -> Self {
+        let monitor = Monitor::open(MonitorOptions::default());
+        Self(monitor.inspect_err(|error| tracing::debug!("network devices are not known: {error}")).ok())
+    }
+
+    fn is_representor(&self, name: &str) -> bool {
+        let known = self.0.as_ref().and_then(|monitor| monitor.links().named(name));
+        known.is_some_and(|known| matches!(known.device.role, Role::Representor(_)))
+    }
+}
+
+fn port(vport: &Vport, devices: &Devices, underlay: Option<&str>, intake: &dyn Intake) -> Result<Port, String> {
     let name = vport.name.parse().map_err(|error: sluice_flow::NameError| error.to_string())?;
     let kind = match tunnel_of_device(&vport.name) {
         Some((protocol, udp_port)) => {
@@ -74,6 +95,7 @@ fn port(vport: &Vport, underlay: Option<&str>, intake: &dyn Intake) -> Result<Po
             PortKind::Tunnel(Tunnel { protocol, udp_port, underlay })
         }
         None if vport.kind == VPORT_INTERNAL => PortKind::Internal,
+        None if devices.is_representor(&vport.name) => PortKind::Representor,
         None => PortKind::Physical,
     };
     Ok(Port { number: PortNumber(vport.number), name, kind })

@@ -76,6 +76,11 @@ fn its_flows_are_in_hardware_and_it_counts_their_packets(
     agent: &Agent<'_>,
 ) {
     let world = eswitch.world;
+    let shown = agent.sluice("show");
+    for (name, kind) in [("p0", "physical"), ("pf0hpf", "representor"), ("pf0vf0", "representor")] {
+        let is_its = |line: &str| line.split_whitespace().skip(1).take(2).eq([name, kind]);
+        assert!(shown.lines().any(is_its), "{shown}");
+    }
     vswitchd.add_rules(RULES);
     send_first_packets(world);
     all_are_in_hardware(agent);

@@ -277,6 +277,11 @@ fn the_first_packet_is_the_representors_and_the_rest_is_in_hardware(eswitch: &Es
         agent.add(&flow("p0", 6), own);
         world.pass(Port::Wire, &query(6), &[(eswitch.manager, &query(6))]);
         agent.has_counted("10.0.0.6", 1);
+        // By that vport comes what representors send, too.
+        let refused =
+            guest.attempt(&format!("/tmp/sluice --run-dir /tmp/agent/run add-flow --permanent '{}' p0", flow(own, 7)));
+        let reason = "field in_port: what the manager of the eswitch sends is led by the kernel";
+        assert!(refused.code == 2 && refused.err.contains(reason), "{refused:?}");
     }
 
     for signal in ["KILL", "TERM"] {
