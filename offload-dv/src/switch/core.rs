@@ -97,7 +97,10 @@ impl Switch {
             return Ok(());
         }
         self.mirrors.lead_from(&vports)?;
-        self.tables.lead_from(&vports)?;
+        if let Err(refusal) = self.tables.lead_from(&vports) {
+            self.mirrors.lead_from(&self.vports)?;
+            return Err(refusal);
+        }
         self.vports = vports;
         Ok(())
     }
