@@ -90,8 +90,8 @@ impl Ports {
 
     /// Returns which vports the ports are now.
     pub(crate) fn now(&self) -> Arc<dyn Vports + Send + Sync> {
-        let (attached, Self { has_connections, manager, .. }) = (self.attached.read().clone(), self);
-        Arc::new(Now { attached, has_connections: *has_connections, manager: *manager })
+        let attached = self.attached.read().clone();
+        Arc::new(Now { attached, has_connections: self.has_connections, manager: self.manager })
     }
 
     /// Returns the vports whose packets flows are for.

@@ -72,7 +72,7 @@ impl Begun {
     }
 }
 
-/// Whether a connection may come to be for hardware with the next packet. What an event leaves out of it is not there.
+/// Whether a connection may come to be for hardware with the next packet. An event may leave its state out; its status alone tells then.
 fn is_beginning(connection: &Connection) -> bool {
     let is_shaking_hands = match &connection.state {
         State::Tcp { state: TcpState::SynSent | TcpState::SynRecv, .. } => true,

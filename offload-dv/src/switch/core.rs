@@ -98,6 +98,7 @@ impl Switch {
         }
         self.mirrors.lead_from(&vports)?;
         if let Err(refusal) = self.tables.lead_from(&vports) {
+            // Nor is anything mirrored that is not led to the first chain.
             self.mirrors.lead_from(&self.vports)?;
             return Err(refusal);
         }

@@ -16,7 +16,7 @@ pub(super) struct Lead {
 }
 
 impl Lead {
-    /// Leads packets of these vports, ahead of those that have a greater `order`.
+    /// Leads packets of these vports. Where several leads take a vport, that of the lowest `order` acts.
     pub(super) fn open(domain: &Domain, order: u16, to: Action, vports: &BTreeSet<u16>) -> Result<Self, CallError> {
         let (mask, _) = from_vport(0);
         let mut lead = Self { rules: BTreeMap::new(), matcher: domain.table(0)?.matcher(order, &mask)?, to };

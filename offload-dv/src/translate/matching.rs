@@ -106,7 +106,7 @@ impl Consumer<'_> {
             None => vports.vport(port)?,
         };
         if vports.manager() == Some(vport) {
-            return Err(refuse(Field::InPort, "what the manager of the eswitch sends is led by the kernel"));
+            return Err(refuse(Field::InPort, "the kernel forwards what the manager of the eswitch sends"));
         }
         self.guarantees.from = Some(vport);
         self.bits().put_exact(SOURCE_PORT, vport.into());

@@ -12,6 +12,8 @@ use sluice_offload_dv::{Config, DvNic};
 use sluice_tests::conformance::{Device, Opened, Subject};
 use sluice_tests::mlx5::{Control, on_device, with_options};
 
+use crate::rig::flow;
+
 /// Flows of each kind that needs something of its own in the device: key and actions.
 const KINDS: [(&str, &str); 10] = [
     ("in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst=53)", "2"),
@@ -87,6 +89,23 @@ fn a_thousand_cycles_of_install_and_delete_leave_nothing_behind() {
             assert_eq!(control.left(), before);
         });
         assert_eq!(control.left(), kernels);
+    });
+}
+
+#[test]
+fn a_port_whose_packets_the_device_does_not_lead_to_us_is_not_there_and_may_come_again() {
+    /// What makes a rule in the kernel's table (SET_FLOW_TABLE_ENTRY).
+    const ENTRY: &str = "0x936";
+    let name = "leftovers::a_port_whose_packets_the_device_does_not_lead_to_us_is_not_there_and_may_come_again";
+    with_options("bluefield-3", &[], &["had status 0x8", "refused with"], name, |ports| {
+        let nic = open().unwrap().backend;
+        let flow = flow(KINDS[0].0, KINDS[0].1);
+        nic.detach_port(PortNumber(1)).unwrap();
+        ports.control().ask(&format!("refuse {ENTRY} 0 1 0x8 0x1234"));
+        nic.attach_port(&port(1, PortKind::Physical)).unwrap_err();
+        assert!(nic.explain(&flow).is_err_and(|refusal| refusal.label() == "port"), "the port is not there");
+        nic.attach_port(&port(1, PortKind::Physical)).unwrap();
+        nic.explain(&flow).unwrap();
     });
 }
 

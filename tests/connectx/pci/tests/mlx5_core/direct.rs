@@ -280,7 +280,7 @@ fn the_first_packet_is_the_representors_and_the_rest_is_in_hardware(eswitch: &Es
         // By that vport comes what representors send, too.
         let refused =
             guest.attempt(&format!("/tmp/sluice --run-dir /tmp/agent/run add-flow --permanent '{}' p0", flow(own, 7)));
-        let reason = "field in_port: what the manager of the eswitch sends is led by the kernel";
+        let reason = "field in_port: the kernel forwards what the manager of the eswitch sends";
         assert!(refused.code == 2 && refused.err.contains(reason), "{refused:?}");
     }
 

@@ -1,4 +1,4 @@
-//! Another client of the driver than Sluice: Debian's own Open vSwitch, which puts its flows into tc.
+//! Debian's own Open vSwitch in the guest. By itself it is another client of the driver than Sluice, and puts its flows into tc.
 
 use sluice_connectx::steering::Port;
 
@@ -110,7 +110,7 @@ pub(crate) fn send_first_packets(world: &World) {
     }
 }
 
-/// What it forwarded itself of the first packets.
+/// Checks that what it has forwarded itself is the first packet of each case.
 #[track_caller]
 pub(crate) fn first_packets_have_come(world: &World) {
     let mut sent = world.hca.lock().take_sent();
