@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, at, bounded, never, select};
 use parking_lot::Mutex;
 use sluice_flow::backend::{DeviceEvent, Holding, NoEvent, OpenConfig};
+use sluice_flow::meter::MeterId;
 use sluice_flow::port::PortMap;
 use sluice_flow::table::Limits;
 use sluice_flow::ufid::Seed;
@@ -236,6 +237,11 @@ impl Agent {
                 objects.mirrors().map(|mirror| mirror.name.clone()).chain(of_classes),
             )
         });
+    }
+
+    /// Forgets what a meter that is gone has counted: another one may have its number before the next poll.
+    pub fn forget_meter(&self, meter: MeterId) {
+        self.counted.forget_meter(meter);
     }
 
     /// What was in the device at the start; `None` before that is known.

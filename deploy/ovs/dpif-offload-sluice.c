@@ -42,8 +42,8 @@
 
 VLOG_DEFINE_THIS_MODULE(dpif_offload_sluice);
 
-/* Messages are those of the kernel's families ovs_datapath, ovs_vport and ovs_flow, under these numbers. */
-enum { FAMILY_DATAPATH = 0x10, FAMILY_VPORT, FAMILY_FLOW };
+/* Messages are those of the kernel's families ovs_datapath, ovs_vport, ovs_flow and ovs_meter, under these numbers. */
+enum { FAMILY_DATAPATH = 0x10, FAMILY_VPORT, FAMILY_FLOW, FAMILY_METER };
 
 /* How long it takes until the agent is looked for again, and until a refused flow may be sent again; in ms. */
 #define AGAIN 1000
@@ -87,6 +87,15 @@ struct sluice_chain {
     uint32_t number;
 };
 
+/* A meter. The kernel's datapath has it as well, and limits by it what it forwards itself. */
+struct sluice_meter {
+    struct hmap_node node; /* In 'meters', by its number. */
+    uint32_t id;
+    bool is_kbps;
+    uint32_t rate, burst;
+    struct dpif_flow_stats reached, dropped; /* What agents have counted that are gone. */
+};
+
 /* The memory of docs/feedback.md. */
 struct sluice_memory {
     int socket;
@@ -116,6 +125,7 @@ struct sluice_offload {
     struct hmap refused; /* Names of flows that the agent has refused, or is not asked for. */
     struct hmap doubles; /* Names of flows that the datapath has under another one. */
     struct hmap chains;
+    struct hmap meters;
     struct sluice_memory memory;
 };
 
@@ -263,6 +273,52 @@ memory_read(const struct sluice_memory *memory, const ovs_u128 *ufid, struct dpi
     return false;
 }
 
+/* Meters. */
+
+static struct sluice_meter *
+meter_find(const struct sluice_offload *sluice, uint32_t id)
+{
+    struct sluice_meter *meter;
+
+    HMAP_FOR_EACH_WITH_HASH (meter, node, hash_int(id, 0), &sluice->meters) {
+        if (meter->id == id) {
+            return meter;
+        }
+    }
+    return NULL;
+}
+
+/* What was counted of a meter, by this agent and those before. */
+static void
+meter_stats(const struct sluice_offload *sluice, const struct sluice_meter *meter, struct dpif_flow_stats *reached,
+            struct dpif_flow_stats *dropped)
+{
+    struct dpif_flow_stats *stats[] = { reached, dropped };
+
+    *reached = meter->reached;
+    *dropped = meter->dropped;
+    for (uint32_t i = 0; i < ARRAY_SIZE(stats); i++) {
+        /* "SLUICEMT", the number, and which of the two counts. */
+        ovs_u128 name = { .u32 = { 0x534c5549, 0x43454d54, meter->id, i } };
+        struct dpif_flow_stats counted;
+
+        if (memory_read(&sluice->memory, &name, &counted)) {
+            stats[i]->n_packets += counted.n_packets;
+            stats[i]->n_bytes += counted.n_bytes;
+        }
+    }
+}
+
+static void
+forget_meters(struct sluice_offload *sluice)
+{
+    struct sluice_meter *meter;
+
+    HMAP_FOR_EACH_POP (meter, node, &sluice->meters) {
+        free(meter);
+    }
+}
+
 /* Flows. */
 
 static struct sluice_flow *
@@ -405,6 +461,7 @@ flow_orphan(struct sluice_offload *sluice, struct sluice_flow *flow)
 static void
 disconnect(struct sluice_offload *sluice, const char *why)
 {
+    struct sluice_meter *meter;
     struct sluice_flow *flow;
 
     if (sluice->socket < 0) {
@@ -420,6 +477,9 @@ disconnect(struct sluice_offload *sluice, const char *why)
     }
     forget_flows(&sluice->moving);
     forget_names(&sluice->refused);
+    HMAP_FOR_EACH (meter, node, &sluice->meters) {
+        meter_stats(sluice, meter, &meter->reached, &meter->dropped);
+    }
     memory_forget(&sluice->memory);
 }
 
@@ -462,6 +522,30 @@ send_port(struct sluice_offload *sluice, const struct dpif_offload_port *port, u
     nl_msg_put_u32(&message, OVS_VPORT_ATTR_PORT_NO, odp_to_u32(port->port_no));
     nl_msg_put_u32(&message, OVS_VPORT_ATTR_TYPE, is_internal ? OVS_VPORT_TYPE_INTERNAL : OVS_VPORT_TYPE_NETDEV);
     nl_msg_put_string(&message, OVS_VPORT_ATTR_NAME, netdev_vport_get_dpif_port(port->netdev, name, sizeof name));
+    send_message(sluice, &message, true);
+}
+
+static void
+send_meter(struct sluice_offload *sluice, const struct sluice_meter *meter, uint8_t command)
+{
+    struct ofpbuf message;
+
+    begin_message(&message, FAMILY_METER, command);
+    nl_msg_put_u32(&message, OVS_METER_ATTR_ID, meter->id);
+    if (command == OVS_METER_CMD_SET) {
+        size_t bands, band;
+
+        if (meter->is_kbps) {
+            nl_msg_put_flag(&message, OVS_METER_ATTR_KBPS);
+        }
+        bands = nl_msg_start_nested(&message, OVS_METER_ATTR_BANDS);
+        band = nl_msg_start_nested(&message, OVS_BAND_ATTR_UNSPEC);
+        nl_msg_put_u32(&message, OVS_BAND_ATTR_TYPE, OVS_METER_BAND_TYPE_DROP);
+        nl_msg_put_u32(&message, OVS_BAND_ATTR_RATE, meter->rate);
+        nl_msg_put_u32(&message, OVS_BAND_ATTR_BURST, meter->burst);
+        nl_msg_end_nested(&message, band);
+        nl_msg_end_nested(&message, bands);
+    }
     send_message(sluice, &message, true);
 }
 
@@ -547,6 +631,7 @@ greet(struct sluice_offload *sluice)
 {
     struct ovs_dp_stats nothing = { .n_flows = 0 };
     struct dpif_offload_port *port;
+    struct sluice_meter *meter;
     struct ofpbuf message;
 
     if (sluice->socket < 0 || sluice->is_greeted) {
@@ -561,6 +646,9 @@ greet(struct sluice_offload *sluice)
     send_message(sluice, &message, true);
     DPIF_OFFLOAD_PORT_FOR_EACH (port, &sluice->offload) {
         send_port(sluice, port, OVS_VPORT_CMD_NEW);
+    }
+    HMAP_FOR_EACH (meter, node, &sluice->meters) {
+        send_meter(sluice, meter, OVS_METER_CMD_SET);
     }
     if (sluice->socket < 0) {
         return;
@@ -1213,6 +1301,86 @@ sluice_flow_dump_next(struct dpif_offload_flow_dump_thread *thread_, struct dpif
     return count;
 }
 
+/* Meters. The kernel's datapath has set, counted or deleted them first, and says whether they may be as they are. */
+
+static int
+sluice_meter_set(const struct dpif_offload *offload, ofproto_meter_id id, struct ofputil_meter_config *config)
+{
+    struct sluice_offload *sluice = sluice_cast(offload);
+    const struct ofputil_meter_band *band = config->bands;
+    struct sluice_meter *meter;
+
+    /* The kernel's datapath knows one band only, and only such as drop. */
+    if (config->n_bands != 1 || band->type != OFPMBT13_DROP) {
+        return EOPNOTSUPP;
+    }
+    ovs_mutex_lock(&sluice->mutex);
+    meter = meter_find(sluice, id.uint32);
+    if (!meter) {
+        meter = xzalloc(sizeof *meter);
+        meter->id = id.uint32;
+        hmap_insert(&sluice->meters, &meter->node, hash_int(meter->id, 0));
+    }
+    meter->is_kbps = (config->flags & OFPMF13_KBPS) != 0;
+    meter->rate = band->rate;
+    meter->burst = config->flags & OFPMF13_BURST ? band->burst_size : band->rate;
+    send_meter(sluice, meter, OVS_METER_CMD_SET);
+    ovs_mutex_unlock(&sluice->mutex);
+    return 0;
+}
+
+/* Adds what was counted of a meter to what the kernel's datapath has. */
+static int
+meter_add_stats(const struct sluice_offload *sluice, const struct sluice_meter *meter, struct ofputil_meter_stats *stats)
+{
+    struct dpif_flow_stats reached, dropped;
+
+    if (!meter) {
+        return ENOENT;
+    }
+    if (stats) {
+        meter_stats(sluice, meter, &reached, &dropped);
+        stats->packet_in_count += reached.n_packets;
+        stats->byte_in_count += reached.n_bytes;
+        if (stats->n_bands && stats->bands) {
+            stats->bands[0].packet_count += dropped.n_packets;
+            stats->bands[0].byte_count += dropped.n_bytes;
+        }
+    }
+    return 0;
+}
+
+static int
+sluice_meter_get(const struct dpif_offload *offload, ofproto_meter_id id, struct ofputil_meter_stats *stats)
+{
+    struct sluice_offload *sluice = sluice_cast(offload);
+    int error;
+
+    ovs_mutex_lock(&sluice->mutex);
+    error = meter_add_stats(sluice, meter_find(sluice, id.uint32), stats);
+    ovs_mutex_unlock(&sluice->mutex);
+    return error;
+}
+
+static int
+sluice_meter_del(const struct dpif_offload *offload, ofproto_meter_id id, struct ofputil_meter_stats *stats)
+{
+    struct sluice_offload *sluice = sluice_cast(offload);
+    struct sluice_meter *meter;
+    int error;
+
+    ovs_mutex_lock(&sluice->mutex);
+    meter = meter_find(sluice, id.uint32);
+    error = meter_add_stats(sluice, meter, stats);
+    if (meter) {
+        send_meter(sluice, meter, OVS_METER_CMD_DEL);
+        hmap_remove(&sluice->meters, &meter->node);
+        free(meter);
+    }
+    ovs_mutex_unlock(&sluice->mutex);
+    return error;
+}
+
 /* Ports. */
 
 static bool
@@ -1289,6 +1457,7 @@ sluice_open(const struct dpif_offload_class *class, struct dpif *dpif, struct dp
     hmap_init(&sluice->refused);
     hmap_init(&sluice->doubles);
     hmap_init(&sluice->chains);
+    hmap_init(&sluice->meters);
     sluice->memory.socket = -1;
     *offload = &sluice->offload;
     return 0;
@@ -1319,11 +1488,13 @@ sluice_close(struct dpif_offload *offload)
     forget_names(&sluice->refused);
     forget_names(&sluice->doubles);
     forget_chains(sluice);
+    forget_meters(sluice);
     hmap_destroy(&sluice->flows);
     hmap_destroy(&sluice->moving);
     hmap_destroy(&sluice->refused);
     hmap_destroy(&sluice->doubles);
     hmap_destroy(&sluice->chains);
+    hmap_destroy(&sluice->meters);
     ovs_mutex_destroy(&sluice->mutex);
     free(sluice->run_dir);
     free(sluice->datapath);
@@ -1383,5 +1554,8 @@ struct dpif_offload_class dpif_offload_sluice_class = {
     .flow_dump_thread_destroy = sluice_flow_dump_thread_destroy,
     .operate = sluice_operate,
     .flow_count = sluice_flow_count,
+    .meter_set = sluice_meter_set,
+    .meter_get = sluice_meter_get,
+    .meter_del = sluice_meter_del,
     .get_netdev = sluice_get_netdev,
 };

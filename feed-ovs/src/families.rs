@@ -15,6 +15,8 @@ pub(crate) struct Families {
     pub(crate) datapath: Family,
     pub(crate) vport: Family,
     pub(crate) flow: Family,
+    /// That of meters, by which a program tells of them. The kernel tells nobody.
+    pub(crate) meter: Option<u16>,
 }
 
 /// Those that were found so far.
@@ -51,7 +53,7 @@ impl Found {
     /// Returns all of them, if all are there.
     pub(crate) fn all(self) -> Option<Families> {
         let [datapath, vport, flow] = self.0;
-        Some(Families { datapath: datapath?, vport: vport?, flow: flow? })
+        Some(Families { datapath: datapath?, vport: vport?, flow: flow?, meter: None })
     }
 }
 

@@ -65,7 +65,7 @@ impl Kernel {
         netlink.set_cap_ack(true)?;
         set_socket_timeout(&netlink, Timeout::Recv, Some(PATIENCE)).map_err(io::Error::from)?;
         let none = Family { number: 0, group: 0 };
-        let families = Families { datapath: none, vport: none, flow: none };
+        let families = Families { datapath: none, vport: none, flow: none, meter: None };
         let mut kernel = Self { netlink, received: vec![0; RECEIVE_BUFFER].into(), sequence: 0, families };
         kernel.families = kernel.find_families()?;
         Ok(kernel)

@@ -37,9 +37,22 @@ pub enum Notification<'a> {
     Vport(Change, &'a [u8]),
     /// Of a flow, for [`FlowMessage::read`](crate::wire::FlowMessage::read).
     Flow(Change, &'a [u8]),
+    /// Of a meter, for [`read_meter`](crate::wire::read_meter); one that is gone for [`read_meter_id`](crate::wire::read_meter_id).
+    Meter(Change, &'a [u8]),
 }
 
-/// What became of it (`OVS_FLOW_CMD_NEW` and so on; the other families number theirs alike).
+impl Notification<'_> {
+    /// What became of what it is of.
+    pub const fn change(&self) -> Change {
+        match self {
+            Self::Datapath(change, _) | Self::Vport(change, _) | Self::Flow(change, _) | Self::Meter(change, _) => {
+                *change
+            }
+        }
+    }
+}
+
+/// What became of it (`OVS_FLOW_CMD_NEW` and so on; datapaths and ports have the same numbers, and meters `OVS_METER_CMD_SET` and `_DEL`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It is new, or was put again.
@@ -106,20 +119,7 @@ impl Listener {
             };
             for message in Messages::new(&self.received[..length]) {
                 let message = message?;
-                let change = match message.payload.first() {
-                    Some(1) => Change::New,
-                    Some(2) => Change::Deleted,
-                    Some(4) => Change::Set,
-                    _ => continue,
-                };
-                let kind = message.header.kind;
-                if kind == self.families.flow.number {
-                    see(Notification::Flow(change, message.payload));
-                } else if kind == self.families.vport.number {
-                    see(Notification::Vport(change, message.payload));
-                } else if kind == self.families.datapath.number {
-                    see(Notification::Datapath(change, message.payload));
-                }
+                see_message(message.header.kind, message.payload, &self.families, see);
             }
         }
         Ok(Heard::More)
@@ -134,5 +134,30 @@ impl Listener {
                 Err(errno) => return Err(io::Error::from(errno).into()),
             }
         }
+    }
+}
+
+fn see_message(kind: u16, payload: &[u8], families: &Families, see: &mut dyn FnMut(Notification<'_>)) {
+    let Some(command) = payload.first() else { return };
+    if families.meter == Some(kind) {
+        match command {
+            2 => see(Notification::Meter(Change::Set, payload)),
+            3 => see(Notification::Meter(Change::Deleted, payload)),
+            _ => {}
+        }
+        return;
+    }
+    let change = match command {
+        1 => Change::New,
+        2 => Change::Deleted,
+        4 => Change::Set,
+        _ => return,
+    };
+    if kind == families.flow.number {
+        see(Notification::Flow(change, payload));
+    } else if kind == families.vport.number {
+        see(Notification::Vport(change, payload));
+    } else if kind == families.datapath.number {
+        see(Notification::Datapath(change, payload));
     }
 }

@@ -44,6 +44,9 @@ pub struct Terms {
     pub origin: Origin,
     /// Whether the datapath that it comes from takes a packet on in the later chain where it missed. If not, the packet begins again there.
     pub goes_on: bool,
+    /// Whether the source has told the agent of all the meters that it names. If not, they are meters of the source's own datapath, of which
+    /// nothing is known.
+    pub brings_meters: bool,
     /// Whether the UFID was given, and is not the one that the identity yields.
     has_given_ufid: bool,
 }
@@ -115,6 +118,12 @@ impl Flow {
     #[must_use]
     pub fn going_on(&self) -> Self {
         self.with(|head| head.terms = Arc::new(Terms { goes_on: true, ..Terms::clone(self) }))
+    }
+
+    /// The same flow, of a source that has told the agent of all the meters that it names.
+    #[must_use]
+    pub fn bringing_meters(&self) -> Self {
+        self.with(|head| head.terms = Arc::new(Terms { brings_meters: true, ..Terms::clone(self) }))
     }
 
     /// The same flow under the name of another one, which has the same match.
@@ -228,7 +237,7 @@ impl Terms {
         actions: ActionList,
         (priority, expiry, origin, has_given_ufid): (Priority, Expiry, Origin, bool),
     ) -> Self {
-        Self { mask, actions, priority, expiry, origin, goes_on: false, has_given_ufid }
+        Self { mask, actions, priority, expiry, origin, goes_on: false, brings_meters: false, has_given_ufid }
     }
 
     /// Whether these are the terms of the very mask and list of actions, and of all the rest.
@@ -238,11 +247,12 @@ impl Terms {
         actions: &ActionList,
         rest: (Priority, Expiry, Origin, bool),
     ) -> bool {
-        let Self { priority, expiry, origin, goes_on, has_given_ufid, .. } = *self;
+        let Self { priority, expiry, origin, goes_on, brings_meters, has_given_ufid, .. } = *self;
         Arc::ptr_eq(&self.mask, mask)
             && Arc::ptr_eq(&self.actions, actions)
             && (priority, expiry, origin, has_given_ufid) == rest
             && !goes_on
+            && !brings_meters
     }
 
     /// The same with an equal mask and an equal list of actions.

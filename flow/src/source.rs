@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
+use crate::backend::MeterCounters;
 use crate::flow::Flow;
+use crate::meter::{Meter, MeterId};
 use crate::origin::Origin;
 use crate::port::{Port, PortNumber};
 use crate::refusal::Refusal;
@@ -51,6 +53,22 @@ pub trait Intake {
 
     /// The port of this name, whoever has attached it.
     fn port(&self, name: &str) -> Option<PortNumber>;
+
+    /// Takes a meter of the source on, or another rate of one.
+    ///
+    /// # Errors
+    /// Returns the reason if somebody else has a meter of this number, or the device refuses it. It is as it was then, or gone.
+    fn set_meter(&self, meter: Meter) -> Result<(), String>;
+
+    /// Takes the end of a meter on, and of the flows of the source that name it. Returns whether it is gone. As long as the device has rules of
+    /// such flows it is not, and this has to be called again.
+    fn remove_meter(&self, meter: MeterId) -> bool;
+
+    /// The meters of the source.
+    fn meters(&self) -> Vec<MeterId>;
+
+    /// What the device has counted of a meter, as of the last poll, if it tells.
+    fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters>;
 
     /// Shows every flow of the source that is wanted.
     fn visit(&self, visit: &mut dyn FnMut(Standing));

@@ -37,6 +37,11 @@ impl Objects {
         self.ports.iter().filter(move |entry| entry.origin == origin).map(|entry| &entry.object)
     }
 
+    /// The meters that came so.
+    pub fn meters_of(&self, origin: Origin) -> impl Iterator<Item = &Meter> {
+        self.meters.iter().filter(move |entry| entry.origin == origin).map(|entry| &entry.object)
+    }
+
     /// The meters in force.
     pub fn meters(&self) -> impl ExactSizeIterator<Item = &Meter> {
         self.meters.objects()

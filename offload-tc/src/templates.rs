@@ -15,7 +15,7 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
 
 use foldhash::fast::RandomState;
-use sluice_flow::action::{Action, visit};
+use sluice_flow::action::{Action, named_meters};
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::flow::Flow;
@@ -298,12 +298,8 @@ impl Template {
         let last_note = notes.into_iter().rfind(|note| !note.is_empty())?;
         let digest = offset(&message, last_note)? + Label::DIGEST.start;
         let options = offset(&message, view.bytes_of_options())?;
-        let mut meters = Vec::new();
-        visit(&flow.actions, &mut |action| {
-            if let Action::Meter(meter) = action {
-                meters.extend(context.police(*meter).map(|index| (*meter, index)));
-            }
-        });
+        let police_of = |meter| Some((meter, context.police(meter)?));
+        let meters: Vec<_> = named_meters(&flow.actions).into_iter().filter_map(police_of).collect();
         let FilterId { hook, chain, protocol, .. } = rule.id;
         message[digest..][..Label::DIGEST.len()].fill(0);
         let template = Self {

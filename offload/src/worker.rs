@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, TryRecvError};
 use parking_lot::Mutex;
-use sluice_flow::action::{Action, ActionKind, visit};
+use sluice_flow::action::{ActionKind, named_meters};
 use sluice_flow::backend::{
     ChainChange, ChainCompletion, ChainOperation, Change, Completion, InstallQueue, MissPolicy, Operation, Outcome,
 };
@@ -338,12 +338,9 @@ impl Worker {
 /// Why a flow of a reactive source cannot have a rule, because it names a meter of the source's own datapath. The agent's meter of that number is
 /// another one.
 fn unknown_meter(flow: &Flow) -> Option<Refusal> {
-    let mut has_meter = false;
-    if flow.origin.is_reactive() {
-        visit(&flow.actions, &mut |action| has_meter |= matches!(action, Action::Meter(_)));
-    }
+    let is_known = !flow.origin.is_reactive() || flow.brings_meters || named_meters(&flow.actions).is_empty();
     let reason = "a meter of Open vSwitch, whose rate is not known here".into();
-    has_meter.then_some(Refusal::Action { action: ActionKind::Meter, reason })
+    (!is_known).then_some(Refusal::Action { action: ActionKind::Meter, reason })
 }
 
 /// Why a flow of a reactive source cannot have a rule, because packets come to a later chain before the flow that takes them there. `None` if

@@ -70,6 +70,58 @@ fn flows_that_are_handed_over_are_wanted_and_those_that_the_device_has_not_are_g
 }
 
 #[test]
+fn meters_that_are_handed_over_are_the_agents_and_go_with_their_flows() {
+    let daemon = Daemon::start(CONFIG);
+    let vswitchd = Provider::connect_to(&daemon, PORTS);
+    put(&vswitchd, NEW, 7, UDP, "meter(5),2");
+    assert_eq!(vswitchd.given_back(), bytes(7), "nothing is known of the meter");
+    vswitchd.set_meter(5, 1_000);
+    put(&vswitchd, NEW, 7, UDP, "meter(5),2");
+    eventually("the device has the flow", || actions_of(&daemon, 7).as_deref() == Some("meter(5),two"));
+    let shown = |what: &str| daemon.sluice(&["show-meters"]).out.contains(what);
+    assert!(shown("rate:1000, burst:1000"), "{}", daemon.sluice(&["show-meters"]).out);
+
+    vswitchd.set_meter(5, 2_000);
+    eventually("it has another rate", || shown("rate:2000, burst:2000"));
+    assert!(actions_of(&daemon, 7).is_some());
+
+    // The configuration's stays what it is.
+    vswitchd.set_meter(1, 2_000);
+    put(&vswitchd, NEW, 8, TCP, "meter(1),2");
+    assert_eq!(vswitchd.given_back(), bytes(8), "the agent's meter is another one");
+    assert!(shown("meter:1") && shown("rate:10,"));
+
+    vswitchd.delete_meter(5);
+    assert_eq!(vswitchd.given_back(), bytes(7), "the flow goes with its meter");
+    eventually("the meter is gone", || !shown("meter:5"));
+
+    // An operator who takes the number takes no flow along.
+    vswitchd.set_meter(5, 1_000);
+    put(&vswitchd, NEW, 7, UDP, "meter(5),2");
+    eventually("the device has the flow", || actions_of(&daemon, 7).is_some());
+    assert_eq!(daemon.sluice(&["add-meter", "5", "--pps=3"]).code, Some(0));
+    assert_eq!(vswitchd.given_back(), bytes(7), "the meter is another one now");
+    assert!(shown("rate:3,"));
+}
+
+#[test]
+fn meters_of_an_earlier_ovs_vswitchd_stay_for_the_next_one_to_set_or_go() {
+    let daemon = Daemon::start(CONFIG);
+    let first = Provider::connect_to(&daemon, PORTS);
+    [5, 6].iter().for_each(|id| first.set_meter(*id, 1_000));
+    put(&first, NEW, 7, UDP, "meter(5),2");
+    eventually("the device has the flow", || actions_of(&daemon, 7).is_some());
+    drop(first);
+    let second = Provider::connect_to(&daemon, PORTS);
+    second.set_meter(5, 1_000);
+    put(&second, NEW, 7, UDP, "meter(5),2");
+    eventually("the one that nobody sets is gone", || !daemon.sluice(&["show-meters"]).out.contains("meter:6"));
+    eventually("the device has the flow", || actions_of(&daemon, 7).is_some());
+    drop(second);
+    eventually("nothing is left", || !daemon.sluice(&["show-meters"]).out.contains("meter:5"));
+}
+
+#[test]
 fn of_two_that_hand_flows_over_the_second_is_turned_away() {
     let daemon = Daemon::start(CONFIG);
     let first = Provider::connect_to(&daemon, PORTS);

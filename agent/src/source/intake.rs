@@ -4,6 +4,9 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use sluice_flow::action::named_meters;
+use sluice_flow::backend::MeterCounters;
+use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::port::PortNames;
 use sluice_flow::source::{Intake, SourceReport, Standing};
 use sluice_flow::table::{FlowView, TableError};
@@ -63,7 +66,8 @@ impl<'a> AgentIntake<'a> {
                 return Err(TableError::OtherOrigin(flow.ufid, known.flow.origin));
             }
             Some(known) if known.flow.matching() == flow.matching() => {
-                if known.flow.actions != flow.actions {
+                let is_as_known = known.flow.actions == flow.actions && known.flow.brings_meters == flow.brings_meters;
+                if !is_as_known {
                     self.agent.queue.modify(flow.clone(), false, None)?;
                 }
                 return Ok(());
@@ -89,6 +93,19 @@ impl<'a> AgentIntake<'a> {
     fn end(&self, known: &FlowView) {
         // One that is gone meanwhile is what is wanted.
         let _ = self.agent.queue.delete(known.id, EndReason::Deleted, None);
+    }
+
+    /// Ends the flows that name a meter.
+    fn end_flows_of(&self, meter: MeterId) {
+        let mut ended = Vec::new();
+        self.agent.table.visit(&mut |view| {
+            let is_wanted = view.flow.origin == self.origin && view.state != FlowState::Deleting;
+            if is_wanted && named_meters(&view.flow.actions).contains(&meter) {
+                ended.push(view);
+            }
+            ControlFlow::Continue(())
+        });
+        ended.iter().for_each(|known| self.end(known));
     }
 
     fn wait_for_room(&self) {
@@ -159,6 +176,43 @@ impl Intake for AgentIntake<'_> {
 
     fn port(&self, name: &str) -> Option<PortNumber> {
         self.agent.ports().number(name)
+    }
+
+    fn set_meter(&self, meter: Meter) -> Result<(), String> {
+        let objects = self.agent.objects();
+        match objects.of::<Meter>().get(&meter.id) {
+            Some(known) if known.origin != ObjectOrigin::Source => {
+                return Err(format!("there is another meter {}, which is no source's", meter.id));
+            }
+            Some(known) if known.object == meter => return Ok(()),
+            Some(_) | None => {}
+        }
+        self.agent.object_store.put_by(meter, ObjectOrigin::Source).map_err(|error| error.to_string())
+    }
+
+    fn remove_meter(&self, meter: MeterId) -> bool {
+        self.end_flows_of(meter);
+        if !self.meters().contains(&meter) {
+            return true;
+        }
+        match self.agent.object_store.remove::<Meter>(&meter) {
+            Ok(()) => {
+                self.agent.forget_meter(meter);
+                true
+            }
+            Err(error) => {
+                tracing::debug!("meter {meter}, which is gone, is kept for now: {error}");
+                false
+            }
+        }
+    }
+
+    fn meters(&self) -> Vec<MeterId> {
+        self.agent.objects().meters_of(ObjectOrigin::Source).map(|meter| meter.id).collect()
+    }
+
+    fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters> {
+        self.agent.device_counters().meter(meter).cloned()
     }
 
     fn visit(&self, visit: &mut dyn FnMut(Standing)) {

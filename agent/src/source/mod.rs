@@ -12,7 +12,7 @@ use sluice_feed_conntrack::{ConntrackSource, Options as ConnectionOptions};
 use sluice_feed_ovs::source::{DatapathSource, FeedbackError, HandedOverSource, Options};
 use sluice_flow::Origin;
 use sluice_flow::backend::MissPolicy;
-use sluice_flow::source::{Source, SourceReport};
+use sluice_flow::source::{Intake, Source, SourceReport};
 use sluice_host::lifecycle::{Lifecycle, Stop};
 
 use self::intake::AgentIntake;
@@ -113,5 +113,6 @@ fn bring(source: &mut dyn Source, agent: &Agent, stop: &Stop) {
     while intake.has_rules() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(10));
     }
+    intake.meters().into_iter().for_each(|meter| _ = intake.remove_meter(meter));
     stop.progress().rests();
 }

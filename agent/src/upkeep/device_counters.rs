@@ -13,6 +13,9 @@ use sluice_flow::backend::{LookupCounters, MeterCounters, MirrorCounters, PortCo
 use sluice_flow::meter::MeterId;
 use sluice_flow::{Backend, PortNumber};
 
+/// A reading takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// What the device counted, as of a poll. What it does not count is absent.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceCounters {
@@ -78,10 +81,16 @@ impl Published {
         self.counters.load_full()
     }
 
+    /// Publishes the same without a meter that is gone.
+    pub fn forget_meter(&self, meter: MeterId) {
+        let _one_at_a_time = self.reading.try_lock_for(PATIENCE);
+        let mut counters = DeviceCounters::clone(&self.counters.load());
+        counters.meters.remove(&meter);
+        self.counters.store(Arc::new(counters));
+    }
+
     /// Reads and publishes. Gives up if a reading hangs meanwhile: its successor will do.
     pub fn renew(&self, read: impl FnOnce() -> DeviceCounters) {
-        /// A reading takes milliseconds.
-        const PATIENCE: Duration = Duration::from_secs(1);
         if let Some(_one_at_a_time) = self.reading.try_lock_for(PATIENCE) {
             self.counters.store(Arc::new(read()));
         }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use sluice_flow::action::{Action, visit};
+use sluice_flow::action::named_meters;
 use sluice_flow::backend::{BackendKind, Checker, MissPolicy};
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
@@ -183,13 +183,7 @@ impl Bench {
         for (number, _) in named {
             self.port(*number, ports.kind(*number))?;
         }
-        let mut meters = Vec::new();
-        visit(&flow.actions, &mut |action| {
-            if let Action::Meter(meter) = action {
-                meters.push(*meter);
-            }
-        });
-        for meter in meters {
+        for meter in named_meters(&flow.actions) {
             // The numbers of bands and rates are not read: one band that drops is what every datapath has.
             if !self.meters.contains_key(&meter) && self.meters.len() < LIMIT {
                 let said = self.checker.meter(&Meter::simple(meter, MeterUnit::Kilobits, 1_000, 0));

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use sluice_flow::source::Intake;
 use sluice_flow::{Expiry, Flow, MaskedKey, Priority, Ufid};
 
+use super::meters::Meters;
 use crate::wire::{FlowMessage, now};
 
 /// Open vSwitch itself says when a flow ends.
@@ -66,7 +67,7 @@ impl Flows {
 
     /// Takes a flow that is there. Returns whether the message tells all of it; a flow of which it does not has no rule, nor one of what it
     /// was before.
-    pub(super) fn put(&mut self, payload: &[u8], intake: &dyn Intake) -> bool {
+    pub(super) fn put(&mut self, payload: &[u8], meters: &Meters, intake: &dyn Intake) -> bool {
         let (name, wanted) = match FlowMessage::read(payload, now()) {
             Ok(FlowMessage { ufid, matching, actions, .. }) => (ufid, Ok(matching.zip(actions))),
             Err(reason) => (FlowMessage::read_name(payload).ok().and_then(|(_, name)| name), Err(reason)),
@@ -79,7 +80,9 @@ impl Flows {
         let taken = match wanted {
             Ok(Some((matching, actions))) => {
                 let key = MaskedKey::new(&matching);
+                let brings_meters = meters.are_named_by(&actions);
                 let flow = Flow::new(Some(ufid), key, actions, Priority::default(), EXPIRY, intake.seed());
+                let flow = if brings_meters { flow.bringing_meters() } else { flow };
                 intake.put(if self.go_on { flow.going_on() } else { flow }).map_err(|refusal| refusal.to_string())
             }
             Ok(None) => Err("the kernel does not tell all of it".to_owned()),

@@ -7,9 +7,10 @@ use sluice_netdev::netlink::attribute::Malformed;
 use super::Options;
 use super::feedback::Feedback;
 use super::flows::Flows;
+use super::meters::Meters;
 use super::ports::Ports;
 use crate::listener::{Change, Notification};
-use crate::wire::{Datapath, FlowMessage, Vport};
+use crate::wire::{Datapath, FlowMessage, Vport, read_meter, read_meter_id};
 
 /// What a person should know while ovs-vswitchd takes no feedback.
 const SHORT: &str =
@@ -28,6 +29,7 @@ pub(super) struct Follower<'a> {
     pub(super) datapath: u32,
     pub(super) flows: Flows,
     pub(super) ports: Ports,
+    pub(super) meters: Meters,
     /// All must be compared, as soon as that may be.
     pub(super) must_compare: bool,
     /// What the datapath is now, as far as was heard.
@@ -53,7 +55,7 @@ impl Follower<'_> {
                         feedback.end(ufid);
                     }
                     self.flows.end(name, self.intake);
-                } else if !self.flows.put(payload, self.intake) {
+                } else if !self.flows.put(payload, &self.meters, self.intake) {
                     self.must_compare = true;
                 }
             }
@@ -69,6 +71,10 @@ impl Follower<'_> {
                     }
                 }
             }
+            Notification::Meter(Change::Deleted, payload) => {
+                self.meters.end(read_meter_id(payload)?, self.feedback.as_deref_mut(), self.intake);
+            }
+            Notification::Meter(_, payload) => self.meters.set(read_meter(payload)?, self.intake),
             Notification::Datapath(change, payload) => {
                 let told = Datapath::read(payload)?;
                 if told.index == self.datapath {
@@ -82,6 +88,7 @@ impl Follower<'_> {
 
     /// Looks at what has come of the flows, and tells of it. Returns whether somebody has deleted some by a command.
     pub(super) fn tell(&mut self) -> bool {
+        self.meters.tell(self.feedback.as_deref_mut(), self.intake);
         let mut wanted = 0;
         let feedback = &mut self.feedback;
         self.intake.visit(&mut |standing| {

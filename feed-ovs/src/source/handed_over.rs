@@ -21,9 +21,10 @@ use super::feedback::Feedback;
 use super::flows::Flows;
 use super::follower::{BEGINS_AGAIN, Follower, GOES_ON};
 use super::left::{Left, Process};
+use super::meters::Meters;
 use super::ports::Ports;
 use super::session::{Trouble, can_go_on};
-use super::{FeedbackError, Options, take_out};
+use super::{FeedbackError, Options, take_out, take_out_meters};
 use crate::families::{Families, Family};
 use crate::kernel::{Kernel, KernelError};
 use crate::listener::{Change, Listener, Notification};
@@ -34,6 +35,7 @@ const FAMILIES: Families = Families {
     datapath: Family { number: 0x10, group: 0 },
     vport: Family { number: 0x11, group: 0 },
     flow: Family { number: 0x12, group: 0 },
+    meter: Some(0x13),
 };
 /// How long it is waited for messages while the device has not said of all flows whether it takes them; and while it has.
 const SOON: Duration = Duration::from_millis(2);
@@ -80,8 +82,12 @@ impl HandedOverSource {
                     "an ovs-vswitchd is at work that hands nothing over: the rules of the one before are taken out"
                 );
                 *left = None;
-                begin_anew(self.feedback.as_mut(), intake);
+                end_all(self.feedback.as_mut(), intake);
                 self.tell_trouble(NOBODY, intake);
+            }
+            if left.is_none() {
+                // Those that rules used when they were to go.
+                take_out_meters(intake);
             }
         }
         None
@@ -115,6 +121,7 @@ impl Source for HandedOverSource {
                 datapath: 0,
                 flows: Flows::default(),
                 ports: Ports::default(),
+                meters: Meters::default(),
                 must_compare: false,
                 told: None,
                 is_gone: false,
@@ -126,20 +133,22 @@ impl Source for HandedOverSource {
                 trouble.is_silence().then(|| Left::by(&process)).flatten()
             });
             if left.is_none() {
-                begin_anew(self.feedback.as_mut(), intake);
+                end_all(self.feedback.as_mut(), intake);
             }
             (self.report.flows, self.report.flows_left_out) = (0, 0);
         }
-        begin_anew(self.feedback.as_mut(), intake);
+        end_all(self.feedback.as_mut(), intake);
     }
 }
 
-/// Takes out all flows, of which nothing is told any more.
-fn begin_anew(feedback: Option<&mut Feedback>, intake: &dyn Intake) {
+/// Takes out all flows and meters, of which nothing is told any more.
+fn end_all(feedback: Option<&mut Feedback>, intake: &dyn Intake) {
     if let Some(feedback) = feedback {
-        feedback.retain(|_| false);
+        // An ovs-vswitchd that is there goes on from what meters had counted.
+        feedback.retain(Meters::are_told_of_by);
     }
     take_out(intake);
+    take_out_meters(intake);
 }
 
 /// An ovs-vswitchd, from the moment that it has connected to its end.
@@ -276,10 +285,14 @@ fn take(follower: &mut Follower<'_>, notification: Notification<'_>) -> Result<O
                 (Change::New | Change::Set, name) => name,
             }
         }
-        Notification::Vport(..) => None,
+        Notification::Vport(..) | Notification::Meter(..) => None,
         // With which it begins. What the one before has left is not its own.
         Notification::Datapath(..) => {
-            begin_anew(follower.feedback.as_deref_mut(), follower.intake);
+            if let Some(feedback) = &mut follower.feedback {
+                feedback.retain(|_| false);
+            }
+            take_out(follower.intake);
+            follower.meters = Meters::begin(follower.intake);
             None
         }
     };

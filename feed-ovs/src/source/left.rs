@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::kernel::Kernel;
-use crate::listener::{Change, Listener, Notification};
+use crate::listener::{Change, Listener};
 
 /// How long a process may take to end after it has hung up.
 const DYING: Duration = Duration::from_secs(1);
@@ -56,9 +56,7 @@ impl Left {
     pub(super) fn are_anothers(&mut self) -> bool {
         let mut is_seen = false;
         let heard = self.listener.receive(Duration::ZERO, &mut |notification| {
-            let (Notification::Flow(change, _) | Notification::Vport(change, _) | Notification::Datapath(change, _)) =
-                notification;
-            is_seen |= change != Change::Deleted;
+            is_seen |= notification.change() != Change::Deleted;
         });
         if is_seen || heard.is_err() {
             self.seen.get_or_insert_with(Instant::now);

@@ -27,6 +27,7 @@ mod flows;
 mod follower;
 mod handed_over;
 mod left;
+mod meters;
 mod ports;
 mod session;
 
@@ -115,9 +116,14 @@ impl Source for DatapathSource {
     }
 }
 
-/// Takes out all that was brought in.
+/// Takes out all flows that were brought in.
 fn take_out(intake: &dyn Intake) {
     let mut ufids = Vec::new();
     intake.visit(&mut |standing| ufids.push(standing.ufid));
     ufids.into_iter().for_each(|ufid| intake.delete(ufid));
+}
+
+/// Takes out the meters that were brought in, as far as the device has no rules any more that use them.
+fn take_out_meters(intake: &dyn Intake) {
+    intake.meters().into_iter().for_each(|meter| _ = intake.remove_meter(meter));
 }

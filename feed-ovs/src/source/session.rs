@@ -9,6 +9,7 @@ use super::Options;
 use super::feedback::Feedback;
 use super::flows::Flows;
 use super::follower::{BEGINS_AGAIN, Follower, GOES_ON};
+use super::meters::Meters;
 use super::ports::Ports;
 use crate::kernel::{Kernel, KernelError};
 use crate::listener::{Heard, Listener};
@@ -78,6 +79,7 @@ impl<'a> Session<'a> {
             datapath: datapath.index,
             flows: Flows::new(go_on),
             ports: Ports::default(),
+            meters: Meters::begin(intake),
             must_compare: false,
             told: None,
             is_gone: false,
@@ -184,7 +186,7 @@ impl<'a> Session<'a> {
         follower.must_compare = false;
         kernel.flows(follower.datapath, &mut |payload| {
             // One that the kernel does not tell all of is left out, which another comparison would not change.
-            let _ = follower.flows.put(payload, follower.intake);
+            let _ = follower.flows.put(payload, &follower.meters, follower.intake);
         })?;
         follower.flows.end_comparison(follower.intake);
         if let Some(feedback) = &mut follower.feedback {

@@ -16,7 +16,7 @@ use super::key::read_match;
 pub const VPORT_INTERNAL: u32 = 2;
 
 /// What a message begins with: `struct genlmsghdr`, of which nothing is needed here, and `struct ovs_header`.
-fn after_headers<'a>(payload: &'a [u8], place: &'static str) -> Result<(u32, &'a [u8]), Malformed> {
+pub(super) fn after_headers<'a>(payload: &'a [u8], place: &'static str) -> Result<(u32, &'a [u8]), Malformed> {
     let mut fields = Fields::new(payload, place);
     let _: [u8; 4] = fields.bytes()?;
     let datapath = fields.u32()?;

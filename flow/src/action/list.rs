@@ -231,6 +231,17 @@ pub fn names_port(actions: &[Action], port: PortNumber) -> bool {
     is_named
 }
 
+/// The meters that a list of actions names, at any depth.
+pub fn named_meters(actions: &[Action]) -> Vec<MeterId> {
+    let mut named = Vec::new();
+    visit(actions, &mut |action| {
+        if let Action::Meter(meter) = action {
+            named.push(*meter);
+        }
+    });
+    named
+}
+
 /// The chains that a list of actions jumps to, from any depth.
 pub fn jumps(actions: &[Action]) -> Vec<ChainId> {
     let mut found = Vec::new();

@@ -138,8 +138,22 @@ impl OffloadingVswitchd {
 
     /// What it counts for its OpenFlow rules.
     pub fn rules(&self) -> String {
-        let ran = run(self.command("ovs-ofctl").args(["dump-flows", &format!("unix:{}", self.path("br0.mgmt"))]));
-        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        self.asked(&["dump-flows", &format!("unix:{}", self.path("br0.mgmt"))])
+    }
+
+    /// Adds, changes or deletes a meter of OpenFlow by this command.
+    pub fn meter(&self, command: &str, meter: &str) {
+        self.asked(&["-OOpenFlow13", command, &format!("unix:{}", self.path("br0.mgmt")), meter]);
+    }
+
+    /// What it counts for meters of OpenFlow.
+    pub fn meter_counters(&self) -> String {
+        self.asked(&["-OOpenFlow13", "meter-stats", &format!("unix:{}", self.path("br0.mgmt"))])
+    }
+
+    fn asked(&self, arguments: &[&str]) -> String {
+        let ran = run(self.command("ovs-ofctl").args(arguments));
+        assert_eq!(ran.code, Some(0), "{arguments:?}: {}", ran.err);
         ran.out
     }
 

@@ -21,7 +21,13 @@ pub const DATAPATH: u16 = 0x10;
 pub const VPORT: u16 = 0x11;
 /// The number of the family `ovs_flow`.
 pub const FLOW: u16 = 0x12;
-/// Something is there, in each of these families.
+/// The number of the family `ovs_meter`.
+pub const METER: u16 = 0x13;
+/// `OVS_METER_CMD_SET`
+pub const SET_METER: u8 = 2;
+/// `OVS_METER_CMD_DEL`
+pub const DELETE_METER: u8 = 3;
+/// Something is there, in each of the other families.
 pub const NEW: u8 = 1;
 /// It is gone.
 pub const DELETED: u8 = 2;
@@ -60,6 +66,25 @@ impl Provider {
     /// Tells of something.
     pub fn tell(&self, family: u16, command: u8, body: impl FnOnce(&mut Writer<'_>)) {
         self.send(&message(family, command, body));
+    }
+
+    /// Sets a meter, which lets so many packets pass in a second, and as many at once.
+    pub fn set_meter(&self, id: u32, packets: u32) {
+        self.tell(METER, SET_METER, |message| {
+            message.put(1, &id.to_ne_bytes());
+            message.nest(4, |bands| {
+                bands.nest(0, |band| {
+                    for (kind, value) in [(1, 1), (2, packets), (3, packets)] {
+                        band.put(kind, &value.to_ne_bytes());
+                    }
+                });
+            });
+        });
+    }
+
+    /// Takes a meter away.
+    pub fn delete_meter(&self, id: u32) {
+        self.tell(METER, DELETE_METER, |message| message.put(1, &id.to_ne_bytes()));
     }
 
     /// Sends a message, and waits for room if need be.

@@ -11,7 +11,7 @@ use crate::going_on;
 use crate::source::{self, SOURCE, ours};
 use crate::stream::{self, Stream};
 
-const TABLE: &str = "[source.ovs]\nhanded_over = true\n";
+pub(crate) const TABLE: &str = "[source.ovs]\nhanded_over = true\n";
 const BOTH: &[&str] = &["client", "server"];
 /// The client's port, whose datagrams Open vSwitch may truncate, which tc cannot.
 const TRUNCATED: u16 = 6001;
@@ -161,7 +161,7 @@ fn survive(switch: &Switch, vswitchd: &OffloadingVswitchd, mut daemon: Daemon) {
 }
 
 /// An ovs-vswitchd that hands flows over to the agent of a switch.
-fn start_ovs(switch: &Switch, ports: &[&str]) -> OffloadingVswitchd {
+pub(crate) fn start_ovs(switch: &Switch, ports: &[&str]) -> OffloadingVswitchd {
     let run_dir = switch.folder().join("run");
     let settings =
         format!("hw-offload=true hw-offload-priority=sluice min-revalidate-pps=0 sluice-run-dir={}", run_dir.display());
@@ -180,7 +180,7 @@ fn forward(vswitchd: &OffloadingVswitchd) {
 }
 
 /// Whether a rule forwards datagrams of the client.
-fn is_forwarded(daemon: &Daemon) -> bool {
+pub(crate) fn is_forwarded(daemon: &Daemon) -> bool {
     let is_it = |flow: &Value| {
         key(flow).contains("in_port(client)") && key(flow).contains("proto=17") && flow["actions"] != "drop"
     };
@@ -199,13 +199,13 @@ fn shown(vswitchd: &OffloadingVswitchd, port: u16) -> Vec<String> {
 }
 
 /// Whether Open vSwitch has flows of the client's first port, all of them in one place.
-fn is_shown_as(vswitchd: &OffloadingVswitchd, place: &str) -> bool {
+pub(crate) fn is_shown_as(vswitchd: &OffloadingVswitchd, place: &str) -> bool {
     let lines = shown(vswitchd, SOURCE);
     !lines.is_empty() && lines.iter().all(|line| line.contains(place))
 }
 
 /// Packets that OpenFlow has counted for the stream.
-fn counted(vswitchd: &OffloadingVswitchd) -> u64 {
+pub(crate) fn counted(vswitchd: &OffloadingVswitchd) -> u64 {
     let rules = vswitchd.rules();
     let rule = rules.lines().find(|line| line.contains("tp_src=6000")).unwrap();
     rule.split("n_packets=").nth(1).unwrap().split(',').next().unwrap().parse().unwrap()

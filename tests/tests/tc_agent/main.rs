@@ -18,6 +18,7 @@ mod going_on;
 mod handed_over;
 mod kill;
 mod life;
+mod metered;
 mod mirroring;
 mod observe;
 mod ownership;
@@ -70,6 +71,9 @@ const NATIVE: &[Story] = &[
     }),
     ("rules_of_flows_that_ovs_hands_over_outlive_it_until_the_next_one_is_at_work", |_| {
         handed_over::rules_of_flows_that_ovs_hands_over_outlive_it_until_the_next_one_is_at_work();
+    }),
+    ("meters_that_ovs_hands_over_limit_in_the_device_and_are_counted_in_openflow", |_| {
+        metered::meters_that_ovs_hands_over_limit_in_the_device_and_are_counted_in_openflow();
     }),
     ("tunnels_that_ovs_hands_over_are_entered_and_left_by_rules", |_| {
         handed_over::tunnels_that_ovs_hands_over_are_entered_and_left_by_rules();

@@ -42,6 +42,11 @@ pub(crate) fn send_too_many(count: u64) -> u64 {
     exchange(0, count, Duration::from_secs(2))
 }
 
+/// The same from this port of the client.
+pub(crate) fn some_from(port: u16, count: u64) -> u64 {
+    exchange(port, count, Duration::from_secs(2))
+}
+
 /// Sends so many, none of which may come through.
 pub(crate) fn send_in_vain(count: u64) {
     assert_eq!(send_too_many(count), 0, "of {count} datagrams");
