@@ -68,8 +68,8 @@ test-vendor-kernel:
 	kernel=$$(tests/vendor-kernel/build) && export LAB_KERNEL=$$kernel && \
 		cargo test -p sluice-tests --test tc_agent -- translated_ of_ovs ovs_counts lost_messages && OVN=1 SLUICE_BIN=target/debug scripts/demo
 
-# An Open vSwitch 4.0 that is built with deploy/ovs: one that keeps its flows, as any other, and one that hands them over, on Debian's kernel and
-# on one as vendors have it.
+# An Open vSwitch 4.0 that is built with deploy/ovs: one that keeps its flows, as any other, and one that hands them over, on Debian's kernel, on
+# one as vendors have it, and on an emulated BlueField.
 test-ovs-native:
 	scripts/setup test
 	scripts/setup vendor-kernel
@@ -78,7 +78,8 @@ test-ovs-native:
 	programs=$$(tests/ovs-native/build) && kernel=$$(tests/vendor-kernel/build) && \
 		cargo test -p sluice-tests --test tc_agent -- --ovs=$$programs \
 			ovs_hands of_ovs ovs_counts lost_messages ovs_vswitchd_counts && \
-		LAB_KERNEL=$$kernel cargo test -p sluice-tests --test tc_agent -- --ovs=$$programs ovs_hands translated_
+		LAB_KERNEL=$$kernel cargo test -p sluice-tests --test tc_agent -- --ovs=$$programs ovs_hands translated_ && \
+		cargo test --manifest-path tests/connectx/Cargo.toml --test mlx5_core -- --with-agent --ovs=$$programs direct_rules
 
 # Open vSwitch's own tests of a real datapath: without Sluice, with Sluice in front, and with flows handed over to it.
 test-ovs-suite:

@@ -831,7 +831,6 @@ move_begin(struct sluice_offload *sluice, struct dpif *dpif)
     int count;
 
     ovs_mutex_lock(&sluice->mutex);
-    put_orphans(sluice, dpif);
     forget_chains(sluice);
     ovs_mutex_unlock(&sluice->mutex);
 
@@ -934,7 +933,8 @@ move_some(struct sluice_offload *sluice, struct dpif *dpif, struct hmap_position
     return !is_over && sluice->socket >= 0;
 }
 
-/* Moves flows to the agent, if there are any to be moved. The revalidators begin a round. */
+/* Puts flows into the datapath that the agent does not have, and moves others to it, if there are any. The revalidators begin a round: flows that
+ * they find nowhere in four of them are deleted by ovs-vswitchd. */
 static void
 move_flows(struct sluice_offload *sluice)
 {
@@ -945,7 +945,7 @@ move_flows(struct sluice_offload *sluice)
     ovs_mutex_lock(&sluice->mutex);
     sluice->round++;
     looks = sluice->is_looking;
-    must_move = looks || !hmap_is_empty(&sluice->moving);
+    must_move = looks || !hmap_is_empty(&sluice->moving) || !ovs_list_is_empty(&sluice->orphans);
     /* What is counted must be known. It is looked in the next round, when all is over that somebody was about to change before. */
     if (sluice->must_look && sluice->memory.words) {
         sluice->must_look = false;
@@ -955,6 +955,9 @@ move_flows(struct sluice_offload *sluice)
     if (!must_move || dpif_open(sluice->datapath, TYPE, &dpif)) {
         return;
     }
+    ovs_mutex_lock(&sluice->mutex);
+    put_orphans(sluice, dpif);
+    ovs_mutex_unlock(&sluice->mutex);
     if (looks) {
         move_begin(sluice, dpif);
     }

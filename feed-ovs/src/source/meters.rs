@@ -46,7 +46,8 @@ impl Meters {
         match intake.set_meter(meter) {
             Ok(()) => {
                 let is_old = self.leaving.remove(&id);
-                self.taken.entry(id).or_insert((!is_old).then(MeterCounters::default));
+                let before = || if is_old { intake.meter_counters(id) } else { Some(MeterCounters::default()) };
+                self.taken.entry(id).or_insert_with(before);
             }
             Err(reason) => {
                 tracing::warn!("flows with meter {id} are left to Open vSwitch: {reason}");

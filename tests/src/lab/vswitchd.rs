@@ -127,7 +127,7 @@ impl OffloadingVswitchd {
 
     /// Puts an OpenFlow rule in.
     pub fn set_rule(&self, rule: &str) {
-        self.tool("ovs-ofctl", &["add-flow", &format!("unix:{}", self.path("br0.mgmt")), rule]);
+        self.asked(&["-OOpenFlow13", "add-flow", &format!("unix:{}", self.path("br0.mgmt")), rule]);
     }
 
     /// Puts all OpenFlow rules of a file in.

@@ -1,5 +1,5 @@
-//! Sluice in front of an unmodified Open vSwitch that keeps its flows in the kernel's datapath (`hw-offload=false`): by the kernel's tc and
-//! past it, hardware forwards what Open vSwitch has forwarded once, and Open vSwitch what hardware does not know.
+//! Sluice in front of an unmodified Open vSwitch that keeps its flows in the kernel's datapath (`hw-offload=false`), and with one that hands them
+//! over: by the kernel's tc and past it, hardware forwards what Open vSwitch has forwarded once, and Open vSwitch what hardware does not know.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,27 +39,49 @@ fn tracked(protocol: &str) -> String {
 }
 
 pub(crate) fn openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch: &Eswitch<'_>) {
-    let guest = &eswitch.world.guest;
-    guest.bring("libsluice_ovs_feedback.so");
+    let world = eswitch.world;
+    world.guest.bring("libsluice_ovs_feedback.so");
     let tc = "backend = \"tc\"\ntc.policy = \"skip_sw\"".to_owned();
     let past_it = format!("{}\ndv.connections = \"kernel\"", direct("p0"));
     for (backend, is_direct) in [(tc, false), (past_it, true)] {
-        let vswitchd = start_vswitchd(eswitch);
-        let agent = Agent::start_beside(eswitch, &backend, "[source.ovs]\n");
-        its_flows_are_in_hardware_and_it_counts_their_packets(eswitch, &vswitchd, &agent);
-        hardware_follows_when_its_rules_change(eswitch, &vswitchd);
-        if is_direct {
-            connections_that_the_kernel_tracks_go_by_hardware(eswitch, &vswitchd);
-            it_forwards_while_no_agent_runs(eswitch, &agent);
-        } else {
-            rules_forward_while_no_agent_runs(eswitch, &agent);
+        go_on_by(eswitch, (&backend, is_direct), start_vswitchd(eswitch), "[source.ovs]\n", |_| ());
+        if let Some(folder) = &world.native {
+            let settings =
+                "hw-offload=true hw-offload-priority=sluice sluice-run-dir=/tmp/agent/run min-revalidate-pps=0";
+            let vswitchd = Vswitchd::start_of(folder, &world.guest, settings);
+            go_on_by(eswitch, (&backend, is_direct), vswitchd, "[source.ovs]\nhanded_over = true\n", |vswitchd| {
+                its_meters_are_in_hardware(eswitch, vswitchd);
+            });
         }
-        agent.end("TERM");
-        it_forwards_itself(eswitch);
-        vswitchd.stop();
-        guest.run("for port in p0 pf0hpf pf0vf0 pf0vf1; do tc qdisc del dev $port ingress 2>/dev/null || true; done");
     }
     KINDS.iter().filter(|kind| kind.vswitchd.is_some()).for_each(|kind| its_tunnels_are_in_hardware(eswitch, kind));
+}
+
+/// With a backend, from the first packet to the end of the agent. `more` is what it does besides.
+fn go_on_by(
+    eswitch: &Eswitch<'_>,
+    (backend, is_direct): (&str, bool),
+    vswitchd: Vswitchd<'_>,
+    source: &str,
+    more: impl FnOnce(&Vswitchd<'_>),
+) {
+    let agent = Agent::start_beside(eswitch, backend, source);
+    its_flows_are_in_hardware_and_it_counts_their_packets(eswitch, &vswitchd, &agent);
+    hardware_follows_when_its_rules_change(eswitch, &vswitchd);
+    if is_direct {
+        connections_that_the_kernel_tracks_go_by_hardware(eswitch, &vswitchd);
+        // Others begin with the same connections.
+        eswitch.world.guest.run("conntrack --flush");
+        it_forwards_while_no_agent_runs(eswitch, &agent);
+    } else {
+        rules_forward_while_no_agent_runs(eswitch, &agent);
+    }
+    more(&vswitchd);
+    agent.end("TERM");
+    it_forwards_itself(eswitch);
+    vswitchd.stop();
+    let guest = &eswitch.world.guest;
+    guest.run("for port in p0 pf0hpf pf0vf0 pf0vf1; do tc qdisc del dev $port ingress 2>/dev/null || true; done");
 }
 
 fn start_vswitchd<'a>(eswitch: &'a Eswitch<'_>) -> Vswitchd<'a> {
@@ -157,6 +179,18 @@ fn one_rule_counts_each_packet(
         };
         counted("in_port=pf0vf0", before + asks + TIMES) && counted("in_port=p0", before + answers + TIMES)
     });
+}
+
+fn its_meters_are_in_hardware(eswitch: &Eswitch<'_>, vswitchd: &Vswitchd<'_>) {
+    let world = eswitch.world;
+    vswitchd.add_meter("meter=1,pktps,burst,bands=type=drop,rate=1000000,burst_size=1000000");
+    vswitchd.add_rules("in_port=pf0vf0,udp,tp_dst=57,actions=meter:1,output:p0\n");
+    let asks = goes_by_hardware(world, (VF0, &query(57)), &[(Port::Wire, query(57))]);
+    for _ in 0..TIMES {
+        world.pass(VF0, &query(57), &[(Port::Wire, &query(57))]);
+    }
+    let counted = format!("packet_in_count:{} ", asks + TIMES);
+    vswitchd.has_metered("the meter has counted each packet once", |shown| shown.contains(&counted));
 }
 
 /// What the agent had in the device goes with it.

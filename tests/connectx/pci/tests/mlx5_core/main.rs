@@ -7,7 +7,8 @@
 //! Arguments that are no options pick the stories whose names contain one of them; the first and the last are always told. With
 //! `--with-agent` only those are told in which Sluice's agent works with the device, which is the part of `make test`. `--rules=N`
 //! says how many rules the device gets (default 1,000), `--every=N` that every N-th of the tc backend's scenarios is played (default
-//! 64), `--generated=N` how many generated ones are played besides (default 8), and `--seed=N` what they are made of.
+//! 64), `--generated=N` how many generated ones are played besides (default 8), and `--seed=N` what they are made of. `--ovs=FOLDER` names one
+//! with an Open vSwitch 4.0 that is built with our provider, which is played with, too.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
@@ -64,6 +65,8 @@ pub(crate) struct World {
     pub(crate) guest: Guest,
     /// The configuration of Sluice's agent, if one runs.
     pub(crate) agent: Mutex<Option<String>>,
+    /// Where an Open vSwitch is that hands its flows over, if there is one.
+    pub(crate) native: Option<String>,
     /// How many rules are many.
     pub(crate) many: usize,
     /// Every n-th of the tc backend's scenarios is played.
@@ -148,6 +151,7 @@ fn main() -> ExitCode {
         ports,
         guest,
         agent: Mutex::default(),
+        native: arguments.iter().find_map(|argument| argument.strip_prefix("--ovs=")).map(str::to_owned),
         many: number(&arguments, "--rules=", 1_000),
         every: number(&arguments, "--every=", 64),
         generated: number(&arguments, "--generated=", 8),

@@ -6,14 +6,15 @@ use crate::frames::{UDP, tagged, udp};
 use crate::guest::Guest;
 use crate::{HOST_PF, VF0, VF1, World};
 
-/// Starts it, with a bridge on all ports. `$settings` are those of its database, `$environment` is the daemon's own.
+/// Starts it, with a bridge on all ports. `$schemas` is the folder of the schema of its database, `$settings` are what that has, `$environment` is
+/// the daemon's own.
 const START: &str = "
     modprobe openvswitch
     mkdir /tmp/ovs
     export OVS_RUNDIR=/tmp/ovs OVS_LOGDIR=/tmp/ovs OVS_DBDIR=/tmp/ovs
     quietly='-vconsole:off -vfile:off -vsyslog:off'
     vsctl() { ovs-vsctl --timeout=60 --db=unix:/tmp/ovs/db.sock \"$@\"; }
-    ovsdb-tool create /tmp/ovs/conf.db /usr/share/openvswitch/vswitch.ovsschema
+    ovsdb-tool create /tmp/ovs/conf.db $schemas/vswitch.ovsschema
     setsid ovsdb-server /tmp/ovs/conf.db --remote=punix:/tmp/ovs/db.sock $quietly >/dev/null 2>&1 </dev/null &
     echo $! >/tmp/ovs/pid
     until [ -S /tmp/ovs/db.sock ]; do sleep 0.1; done
@@ -51,7 +52,14 @@ pub(crate) struct Vswitchd<'a>(&'a Guest);
 impl<'a> Vswitchd<'a> {
     #[track_caller]
     pub(crate) fn start(guest: &'a Guest, settings: &str, environment: &str) -> Self {
-        guest.run(&format!("settings='{settings}' environment='{environment}'{START}"));
+        guest.run(&format!("schemas=/usr/share/openvswitch settings='{settings}' environment='{environment}'{START}"));
+        Self(guest)
+    }
+
+    /// The same with the programs and the schema of a folder.
+    #[track_caller]
+    pub(crate) fn start_of(folder: &str, guest: &'a Guest, settings: &str) -> Self {
+        guest.run(&format!("PATH={folder}:$PATH schemas={folder} settings='{settings}' environment=''{START}"));
         Self(guest)
     }
 
@@ -63,10 +71,22 @@ impl<'a> Vswitchd<'a> {
         ));
     }
 
+    /// Adds a meter of OpenFlow.
+    #[track_caller]
+    pub(crate) fn add_meter(&self, meter: &str) {
+        self.0.run(&format!("ovs-ofctl -O OpenFlow13 add-meter unix:/tmp/ovs/br0.mgmt {meter}"));
+    }
+
     /// Changes its bridge, as ovs-vsctl is told.
     #[track_caller]
     pub(crate) fn configure(&self, words: &str) {
         self.0.run(&format!("ovs-vsctl --timeout=60 --db=unix:/tmp/ovs/db.sock {words}"));
+    }
+
+    /// Waits until what it counts for its meters is as wanted.
+    #[track_caller]
+    pub(crate) fn has_metered(&self, what: &str, is_so: impl Fn(&str) -> bool) {
+        self.0.eventually(what, "ovs-ofctl -O OpenFlow13 meter-stats unix:/tmp/ovs/br0.mgmt", is_so);
     }
 
     /// Waits until what it counts for its OpenFlow rules is as wanted.
