@@ -6,14 +6,11 @@
 //! All play in the lab's virtual machine, in turns, on the same ports, with the rules of tc in software. A flow begins with one datagram,
 //! and has its rule when the kernel says so to whoever listens to tc. What the machine pays is the time of all processors, over seconds of
 //! traffic by flows that stay and flows that begin. Writes `target/bench/source.json`.
-//!
-//! With `restart`, ovs-vswitchd is ended and started again under many flows instead. Writes `target/bench/restart.json`.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot go on says so and ends")]
 
 mod contender;
 mod lab;
-mod restart;
 mod traffic;
 
 use std::path::Path;
@@ -27,10 +24,6 @@ use crate::contender::Contender;
 use crate::lab::Round;
 
 const ROUNDS: usize = 3;
-/// What the pairs are called.
-const PLACES: [&str; 2] = ["in front of 3.1", "handed over by 4.0"];
-/// The argument that has a restart measured.
-const RESTART: &str = "restart";
 /// The file that the measurements of the lab come back in.
 const FILE: &str = "source-lab.json";
 
@@ -40,22 +33,13 @@ fn main() {
     }
     if let Ok(folder) = std::env::var("LAB_OUT") {
         let native = std::env::args().nth(1).expect("a folder");
-        let native = Path::new(&native);
-        let found = if is_restart() {
-            json!(Contender::PAIRS.map(|pair| pair.map(|contender| restart::play(contender, native))))
-        } else {
-            let play = |contender| lab::play(contender, native).write();
-            json!((0..ROUNDS).map(|_| Contender::PAIRS.map(|pair| pair.map(play))).collect::<Vec<_>>())
-        };
-        std::fs::write(format!("{folder}/{FILE}"), found.to_string()).expect("the folder can be written to");
+        let play = |contender| lab::play(contender, Path::new(&native)).write();
+        let rounds: Vec<_> = (0..ROUNDS).map(|_| Contender::PAIRS.map(|pair| pair.map(play))).collect();
+        std::fs::write(format!("{folder}/{FILE}"), json!(rounds).to_string()).expect("the folder can be written to");
         return;
     }
-    let found = in_the_lab();
-    if is_restart() {
-        return restarts(&found);
-    }
-    let rounds = read_rounds(&found);
-    let rows: Vec<_> = PLACES
+    let rounds = in_the_lab();
+    let rows: Vec<_> = ["in front of 3.1", "handed over by 4.0"]
         .iter()
         .enumerate()
         .flat_map(|(pair, place)| rows(place, &rounds.iter().map(|round| &round[pair]).collect::<Vec<_>>()))
@@ -94,8 +78,8 @@ fn row(
     })
 }
 
-/// What the virtual machine has measured.
-fn in_the_lab() -> Value {
+/// The rounds of each pair, as the virtual machine has measured them.
+fn in_the_lab() -> Vec<[[Round; 2]; 2]> {
     let folder = repository("target/bench");
     std::fs::create_dir_all(&folder).expect("target/bench is made");
     let built = Command::new(repository("tests/ovs-native/build")).stderr(Stdio::inherit()).output();
@@ -105,37 +89,11 @@ fn in_the_lab() -> Value {
     let myself = std::env::current_exe().expect("a program knows its name");
     let mut command = Command::new(repository("tests/lab/run"));
     command.arg("--out").arg(&folder).arg("--").arg(myself).arg(native.trim());
-    command.args(is_restart().then_some(RESTART));
     assert!(command.status().expect("tests/lab/run can be run").success(), "the lab fails");
     let file = folder.join(FILE);
-    let measured = std::fs::read_to_string(&file).expect("measurements");
+    let measured: Value = serde_json::from_str(&std::fs::read_to_string(&file).expect("measurements")).expect("JSON");
     std::fs::remove_file(&file).expect("a file of ours");
-    serde_json::from_str(&measured).expect("JSON")
-}
-
-/// The rounds of each pair.
-fn read_rounds(found: &Value) -> Vec<[[Round; 2]; 2]> {
     let pair = |pair: &Value| [Round::read(&pair[0]), Round::read(&pair[1])];
-    let rounds = found.as_array().expect("rounds").iter();
+    let rounds = measured.as_array().expect("rounds").iter();
     rounds.map(|round| [pair(&round[0]), pair(&round[1])]).collect()
-}
-
-/// Whether a restart is measured.
-fn is_restart() -> bool {
-    std::env::args().any(|argument| argument == RESTART)
-}
-
-/// Prints and writes what became of restarts, each of which was measured once.
-fn restarts(found: &Value) {
-    let rows: Vec<_> = PLACES
-        .iter()
-        .zip(found.as_array().expect("pairs"))
-        .map(|(place, pair)| {
-            let [ours, peer] = [0, 1].map(|side| pair[side].as_f64().expect("a number"));
-            let (name, ratio) = (format!("{place}: {}", restart::what()), peer / ours);
-            println!("{name}: {ours:.1} s, hw-offload {peer:.1}, ratio {ratio:.2}");
-            json!({ "name": name, "unit": "s", "ours": ours, "peer": peer, "ratio": ratio, "to_reach": "ahead", "reached": ratio >= 1.0 })
-        })
-        .collect();
-    bench::write("restart", &json!({ "rows": rows }));
 }

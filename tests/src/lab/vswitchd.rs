@@ -127,6 +127,11 @@ impl OffloadingVswitchd {
 
     /// Puts an OpenFlow rule in.
     pub fn set_rule(&self, rule: &str) {
+        self.tool("ovs-ofctl", &["add-flow", &format!("unix:{}", self.path("br0.mgmt")), rule]);
+    }
+
+    /// The same for one that names a meter, which OpenFlow has from 1.3 on.
+    pub fn set_metered_rule(&self, rule: &str) {
         self.asked(&["-OOpenFlow13", "add-flow", &format!("unix:{}", self.path("br0.mgmt")), rule]);
     }
 

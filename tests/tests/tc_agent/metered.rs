@@ -18,8 +18,8 @@ pub(crate) fn meters_that_ovs_hands_over_limit_in_the_device_and_are_counted_in_
     let switch = Switch::set_up();
     let vswitchd = start_ovs(&switch, &["client", "server"]);
     vswitchd.meter("add-meter", PLENTY);
-    vswitchd.set_rule(&format!("udp,in_port=client,tp_src={SOURCE},actions=meter:1,output:server"));
-    vswitchd.set_rule("priority=1,udp,in_port=client,actions=meter:1,output:server");
+    vswitchd.set_metered_rule(&format!("udp,in_port=client,tp_src={SOURCE},actions=meter:1,output:server"));
+    vswitchd.set_metered_rule("priority=1,udp,in_port=client,actions=meter:1,output:server");
     let daemon = source::start(&switch, TABLE);
     let mut sent = stream::sent_from(SOURCE, 20);
     eventually("the flow has a rule", || {

@@ -44,7 +44,11 @@ pub(crate) fn openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch: &Eswitc
     let tc = "backend = \"tc\"\ntc.policy = \"skip_sw\"".to_owned();
     let past_it = format!("{}\ndv.connections = \"kernel\"", direct("p0"));
     for (backend, is_direct) in [(tc, false), (past_it, true)] {
-        go_on_by(eswitch, (&backend, is_direct), start_vswitchd(eswitch), "[source.ovs]\n", |_| ());
+        go_on_by(eswitch, (&backend, is_direct), start_vswitchd(eswitch), "[source.ovs]\n", |vswitchd| {
+            if is_direct {
+                connections_that_the_kernel_tracks_go_by_hardware(eswitch, vswitchd);
+            }
+        });
         if let Some(folder) = &world.native {
             let settings =
                 "hw-offload=true hw-offload-priority=sluice sluice-run-dir=/tmp/agent/run min-revalidate-pps=0";
@@ -69,9 +73,6 @@ fn go_on_by(
     its_flows_are_in_hardware_and_it_counts_their_packets(eswitch, &vswitchd, &agent);
     hardware_follows_when_its_rules_change(eswitch, &vswitchd);
     if is_direct {
-        connections_that_the_kernel_tracks_go_by_hardware(eswitch, &vswitchd);
-        // Others begin with the same connections.
-        eswitch.world.guest.run("conntrack --flush");
         it_forwards_while_no_agent_runs(eswitch, &agent);
     } else {
         rules_forward_while_no_agent_runs(eswitch, &agent);
