@@ -273,7 +273,7 @@ memory_read(const struct sluice_memory *memory, const ovs_u128 *ufid, struct dpi
     return false;
 }
 
-/* Meters. */
+/* What was counted for meters. */
 
 static struct sluice_meter *
 meter_find(const struct sluice_offload *sluice, uint32_t id)
@@ -288,7 +288,7 @@ meter_find(const struct sluice_offload *sluice, uint32_t id)
     return NULL;
 }
 
-/* What was counted of a meter, by this agent and those before. */
+/* Reads what this agent and those before it have counted for a meter. */
 static void
 meter_stats(const struct sluice_offload *sluice, const struct sluice_meter *meter, struct dpif_flow_stats *reached,
             struct dpif_flow_stats *dropped)
@@ -1304,7 +1304,7 @@ sluice_flow_dump_next(struct dpif_offload_flow_dump_thread *thread_, struct dpif
     return count;
 }
 
-/* Meters. The kernel's datapath has set, counted or deleted them first, and says whether they may be as they are. */
+/* Meters. ovs-vswitchd asks the kernel's datapath first, and comes here only if that has not failed. */
 
 static int
 sluice_meter_set(const struct dpif_offload *offload, ofproto_meter_id id, struct ofputil_meter_config *config)
@@ -1313,7 +1313,7 @@ sluice_meter_set(const struct dpif_offload *offload, ofproto_meter_id id, struct
     const struct ofputil_meter_band *band = config->bands;
     struct sluice_meter *meter;
 
-    /* The kernel's datapath knows one band only, and only such as drop. */
+    /* The kernel's datapath takes no others: one band, which drops. */
     if (config->n_bands != 1 || band->type != OFPMBT13_DROP) {
         return EOPNOTSUPP;
     }
@@ -1332,7 +1332,7 @@ sluice_meter_set(const struct dpif_offload *offload, ofproto_meter_id id, struct
     return 0;
 }
 
-/* Adds what was counted of a meter to what the kernel's datapath has. */
+/* Adds what agents have counted for a meter to what the kernel's datapath has. */
 static int
 meter_add_stats(const struct sluice_offload *sluice, const struct sluice_meter *meter, struct ofputil_meter_stats *stats)
 {

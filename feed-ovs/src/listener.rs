@@ -42,7 +42,7 @@ pub enum Notification<'a> {
 }
 
 impl Notification<'_> {
-    /// What became of what it is of.
+    /// The change that it tells of.
     pub const fn change(&self) -> Change {
         match self {
             Self::Datapath(change, _) | Self::Vport(change, _) | Self::Flow(change, _) | Self::Meter(change, _) => {

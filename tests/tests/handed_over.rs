@@ -95,7 +95,7 @@ fn meters_that_are_handed_over_are_the_agents_and_go_with_their_flows() {
     assert_eq!(vswitchd.given_back(), bytes(7), "the flow goes with its meter");
     eventually("the meter is gone", || !shown("meter:5"));
 
-    // An operator who takes the number takes no flow along.
+    // If an operator sets a meter of that number, Open vSwitch has its flow back.
     vswitchd.set_meter(5, 1_000);
     put(&vswitchd, NEW, 7, UDP, "meter(5),2");
     eventually("the device has the flow", || actions_of(&daemon, 7).is_some());

@@ -86,7 +86,7 @@ impl HandedOverSource {
                 self.tell_trouble(NOBODY, intake);
             }
             if left.is_none() {
-                // Those that rules used when they were to go.
+                // The device has kept those that its rules still used.
                 take_out_meters(intake);
             }
         }
@@ -144,7 +144,7 @@ impl Source for HandedOverSource {
 /// Takes out all flows and meters, of which nothing is told any more.
 fn end_all(feedback: Option<&mut Feedback>, intake: &dyn Intake) {
     if let Some(feedback) = feedback {
-        // An ovs-vswitchd that is there goes on from what meters had counted.
+        // An ovs-vswitchd that outlives the agent still reads what meters have counted.
         feedback.retain(Meters::are_told_of_by);
     }
     take_out(intake);
