@@ -37,6 +37,7 @@
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/hmap.h"
 #include "openvswitch/list.h"
+#include "openvswitch/match.h"
 #include "openvswitch/ofpbuf.h"
 #include "openvswitch/vlog.h"
 
@@ -63,6 +64,7 @@ enum { FAMILY_DATAPATH = 0x10, FAMILY_VPORT, FAMILY_FLOW, FAMILY_METER };
 /* A flow that the agent has, or may have. */
 struct sluice_flow {
     struct hmap_node node;       /* In 'flows', by UFID. */
+    struct hmap_node match_node; /* In 'matches', unless its match is one that Open vSwitch cannot read. */
     struct ovs_list orphan_node; /* In 'orphans' once the agent has it no more. */
     ovs_u128 ufid;
     uint32_t chain;              /* Its recirculation id. */
@@ -117,6 +119,7 @@ struct sluice_offload {
     bool is_greeted; /* The agent has been told of the datapath. */
     long long int again;
     struct hmap flows;
+    struct hmap matches; /* The same by what they match. */
     struct hmap moving; /* Flows that the datapath has until the agent has a rule for them. */
     bool must_look;     /* For such flows, because there is another agent. */
     bool is_looking;    /* So what changes in the datapath is not moved. */
@@ -368,6 +371,62 @@ forget_flows(struct hmap *flows)
     }
 }
 
+/* Reads what a flow matches, into a place that is given; NULL if that cannot be read. */
+static const struct match *
+match_read(struct match *match, const struct nlattr *key, size_t key_len, const struct nlattr *mask, size_t mask_len)
+{
+    memset(match, 0, sizeof *match);
+    if (odp_flow_key_to_flow(key, key_len, &match->flow, NULL) != ODP_FIT_PERFECT
+        || odp_flow_key_to_mask(mask, mask_len, &match->wc, &match->flow, NULL) != ODP_FIT_PERFECT) {
+        return NULL;
+    }
+    match_zero_wildcarded_fields(match);
+    return match;
+}
+
+static const struct match *
+flow_match(const struct sluice_flow *flow, struct match *match)
+{
+    return match_read(match, flow->key->data, flow->key->size, flow->mask->data, flow->mask->size);
+}
+
+/* Finds the flow that matches the same packets. */
+static const struct sluice_flow *
+flow_find_match(const struct sluice_offload *sluice, const struct match *match)
+{
+    const struct sluice_flow *flow;
+
+    HMAP_FOR_EACH_WITH_HASH (flow, match_node, match_hash(match, 0), &sluice->matches) {
+        struct match other;
+
+        if (flow_match(flow, &other) && match_equal(&other, match)) {
+            return flow;
+        }
+    }
+    return NULL;
+}
+
+/* Without a match if it cannot be read. */
+static void
+flow_insert(struct sluice_offload *sluice, struct sluice_flow *flow, const struct match *match)
+{
+    hmap_insert(&sluice->flows, &flow->node, hash_ufid(&flow->ufid));
+    if (match) {
+        hmap_insert(&sluice->matches, &flow->match_node, match_hash(match, 0));
+    } else {
+        hmap_node_nullify(&flow->match_node);
+    }
+}
+
+static void
+flow_remove(struct sluice_offload *sluice, struct sluice_flow *flow)
+{
+    hmap_remove(&sluice->flows, &flow->node);
+    if (!hmap_node_is_null(&flow->match_node)) {
+        hmap_remove(&sluice->matches, &flow->match_node);
+    }
+}
+
 static void
 flow_stats(const struct sluice_offload *sluice, const struct sluice_flow *flow, struct dpif_flow_stats *stats)
 {
@@ -452,7 +511,7 @@ is_refused(struct sluice_offload *sluice, const ovs_u128 *ufid)
 static void
 flow_orphan(struct sluice_offload *sluice, struct sluice_flow *flow)
 {
-    hmap_remove(&sluice->flows, &flow->node);
+    flow_remove(sluice, flow);
     ovs_list_push_back(&sluice->orphans, &flow->orphan_node);
 }
 
@@ -867,6 +926,7 @@ leave_datapath(struct sluice_offload *sluice, struct dpif *dpif, struct sluice_f
 {
     struct dpif_op op[DUMP_BATCH], *ops[DUMP_BATCH];
     struct dpif_flow_stats stats[DUMP_BATCH];
+    struct match match;
 
     for (size_t i = 0; i < n_ready; i++) {
         op[i] = (struct dpif_op) {
@@ -883,7 +943,7 @@ leave_datapath(struct sluice_offload *sluice, struct dpif *dpif, struct sluice_f
         if (!op[i].error) {
             ready[i]->used = stats[i].used;
             hmap_remove(&sluice->moving, &ready[i]->node);
-            hmap_insert(&sluice->flows, &ready[i]->node, hash_ufid(&ready[i]->ufid));
+            flow_insert(sluice, ready[i], flow_match(ready[i], &match));
         }
     }
     /* Those that are not there any more, if the agent is not lost over them, with which none moves. */
@@ -981,7 +1041,9 @@ set_actions(struct sluice_flow *flow, const struct dpif_flow_put *put)
 static int
 flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
 {
+    const struct match *match;
     struct sluice_flow *flow;
+    struct match place;
 
     if (!put->ufid || put->flags & DPIF_FP_PROBE || sluice->socket < 0) {
         return EOPNOTSUPP;
@@ -1015,12 +1077,18 @@ flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
     if (!(put->flags & DPIF_FP_CREATE) || is_refused(sluice, put->ufid)) {
         return EOPNOTSUPP;
     }
+    /* Until a flow has its rule, each of its packets is a miss, and one that differs where the flow does not look gives it another UFID. As in the
+     * kernel's datapath the first name stays. */
+    match = match_read(&place, put->key, put->key_len, put->mask, put->mask_len);
+    if (match && flow_find_match(sluice, match)) {
+        return EEXIST;
+    }
     flow = flow_new(put->ufid, put->key, put->key_len, put->mask, put->mask_len, put->actions, put->actions_len);
     if (chain_is_kernels(sluice, flow->chain) || !send_flow(sluice, flow, OVS_FLOW_CMD_NEW)) {
         flow_free(flow);
         return EOPNOTSUPP;
     }
-    hmap_insert(&sluice->flows, &flow->node, hash_ufid(&flow->ufid));
+    flow_insert(sluice, flow, match);
     if (put->stats) {
         memset(put->stats, 0, sizeof *put->stats);
     }
@@ -1055,7 +1123,7 @@ flow_del(struct sluice_offload *sluice, struct dpif *dpif, struct dpif_flow_del 
     if (del->stats) {
         flow_stats(sluice, flow, del->stats);
     }
-    hmap_remove(&sluice->flows, &flow->node);
+    flow_remove(sluice, flow);
     send_flow(sluice, flow, OVS_FLOW_CMD_DEL);
     flow_free(flow);
     return 0;
@@ -1183,6 +1251,7 @@ sluice_flow_flush(const struct dpif_offload *offload)
     struct ofpbuf message;
 
     ovs_mutex_lock(&sluice->mutex);
+    hmap_clear(&sluice->matches);
     forget_flows(&sluice->flows);
     forget_flows(&sluice->moving);
     LIST_FOR_EACH_POP (flow, orphan_node, &sluice->orphans) {
@@ -1455,6 +1524,7 @@ sluice_open(const struct dpif_offload_class *class, struct dpif *dpif, struct dp
     sluice->run_dir = xstrdup("/run/sluice");
     sluice->socket = -1;
     hmap_init(&sluice->flows);
+    hmap_init(&sluice->matches);
     hmap_init(&sluice->moving);
     ovs_list_init(&sluice->orphans);
     hmap_init(&sluice->refused);
@@ -1483,6 +1553,7 @@ sluice_close(struct dpif_offload *offload)
         sluice_port_del(offload, port->port_no);
     }
     memory_forget(&sluice->memory);
+    hmap_clear(&sluice->matches);
     forget_flows(&sluice->flows);
     forget_flows(&sluice->moving);
     LIST_FOR_EACH_POP (flow, orphan_node, &sluice->orphans) {
@@ -1493,6 +1564,7 @@ sluice_close(struct dpif_offload *offload)
     forget_chains(sluice);
     forget_meters(sluice);
     hmap_destroy(&sluice->flows);
+    hmap_destroy(&sluice->matches);
     hmap_destroy(&sluice->moving);
     hmap_destroy(&sluice->refused);
     hmap_destroy(&sluice->doubles);

@@ -61,6 +61,35 @@ pub(crate) fn flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refuse
     survive(&switch, &vswitchd, daemon);
 }
 
+/// Packets come before the agent has put their flow in. They differ where the flow does not look, for which Open vSwitch gives each another UFID.
+pub(crate) fn a_flow_that_ovs_hands_over_has_one_name_however_its_first_packets_differ() {
+    const FIRST: u16 = 5;
+    run("modprobe openvswitch");
+    let switch = Switch::set_up();
+    let vswitchd = start_ovs(&switch, BOTH);
+    vswitchd.set_rule("udp,in_port=client,actions=output:server");
+    let daemon = source::start(&switch, TABLE);
+    eventually("ovs-vswitchd has the agent", || {
+        vswitchd.appctl(&["dpif/offload/show"]).unwrap().contains(": connected,")
+    });
+    daemon.signal("STOP");
+    for port in SOURCE..SOURCE + FIRST {
+        assert_eq!(stream::send_from(port, 1), 1, "ovs-vswitchd has not forwarded it");
+    }
+    let places = || {
+        let dump = vswitchd.appctl(&["dpctl/dump-flows", "-m", "--names", "filter=udp"]).unwrap();
+        let lines = dump.lines().filter(|line| line.contains("in_port(client)"));
+        lines.map(|line| line.contains("dp:sluice")).collect::<Vec<_>>()
+    };
+    assert_eq!(places(), [true]);
+    daemon.signal("CONT");
+    eventually("the flow has a rule", || is_forwarded(&daemon));
+    let sent = stream::sent_from(SOURCE + FIRST, 20) + u64::from(FIRST);
+    eventually("OpenFlow has counted each packet once", || counted_by(&vswitchd, "udp,") == sent);
+    assert_eq!(places(), [true]);
+    assert_eq!(daemon.appctl(&["exit"]).code, Some(0));
+}
+
 /// On a kernel that cannot go on where a packet missed, translations stay in the kernel's datapath, and so does all that comes after them.
 pub(crate) fn connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_in_the_datapath() {
     run("modprobe --all openvswitch act_ct");
@@ -206,7 +235,12 @@ pub(crate) fn is_shown_as(vswitchd: &OffloadingVswitchd, place: &str) -> bool {
 
 /// Packets that OpenFlow has counted for the stream.
 pub(crate) fn counted(vswitchd: &OffloadingVswitchd) -> u64 {
+    counted_by(vswitchd, "tp_src=6000")
+}
+
+/// Packets that the OpenFlow rule with these words has counted.
+fn counted_by(vswitchd: &OffloadingVswitchd, words: &str) -> u64 {
     let rules = vswitchd.rules();
-    let rule = rules.lines().find(|line| line.contains("tp_src=6000")).unwrap();
+    let rule = rules.lines().find(|line| line.contains(words)).unwrap();
     rule.split("n_packets=").nth(1).unwrap().split(',').next().unwrap().parse().unwrap()
 }

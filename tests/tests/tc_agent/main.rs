@@ -66,6 +66,9 @@ const NATIVE: &[Story] = &[
     ("flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own", |_| {
         handed_over::flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own();
     }),
+    ("a_flow_that_ovs_hands_over_has_one_name_however_its_first_packets_differ", |_| {
+        handed_over::a_flow_that_ovs_hands_over_has_one_name_however_its_first_packets_differ();
+    }),
     ("connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_in_the_datapath", |_| {
         handed_over::connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_in_the_datapath();
     }),

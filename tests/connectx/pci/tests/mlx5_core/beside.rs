@@ -54,6 +54,9 @@ pub(crate) fn openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch: &Eswitc
                 "hw-offload=true hw-offload-priority=sluice sluice-run-dir=/tmp/agent/run min-revalidate-pps=0";
             let vswitchd = Vswitchd::start_of(folder, &world.guest, settings);
             go_on_by(eswitch, (&backend, is_direct), vswitchd, "[source.ovs]\nhanded_over = true\n", |vswitchd| {
+                if is_direct {
+                    connections_that_the_kernel_tracks_go_by_hardware(eswitch, vswitchd);
+                }
                 its_meters_are_in_hardware(eswitch, vswitchd);
             });
         }
@@ -136,6 +139,8 @@ fn connections_that_the_kernel_tracks_go_by_hardware(eswitch: &Eswitch<'_>, vswi
     const ACK: u8 = 0x10;
     let world = eswitch.world;
     world.hca.lock().take_sent();
+    // Those of an Open vSwitch before.
+    vswitchd.forget_connections();
 
     let [to_wire, from_wire] = [udp(HERE, THERE, FROM, TO), udp(THERE, HERE, TO, FROM)];
     vswitchd.add_rules(&tracked("udp"));

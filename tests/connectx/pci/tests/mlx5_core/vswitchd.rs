@@ -77,6 +77,12 @@ impl<'a> Vswitchd<'a> {
         self.0.run(&format!("ovs-ofctl -O OpenFlow13 add-meter unix:/tmp/ovs/br0.mgmt {meter}"));
     }
 
+    /// Has the kernel forget all connections.
+    #[track_caller]
+    pub(crate) fn forget_connections(&self) {
+        self.0.run("ovs-appctl -t /tmp/ovs/ctl dpctl/flush-conntrack");
+    }
+
     /// Changes its bridge, as ovs-vsctl is told.
     #[track_caller]
     pub(crate) fn configure(&self, words: &str) {
