@@ -8,7 +8,8 @@ build:
 	cargo build --release -p sluice-agent -p sluice-cli --bins
 
 # Shows them on the NIC in software; with BACKEND=tc on the kernel's flower classifier, in a virtual machine; with BACKEND=dv on an
-# emulated BlueField-3. With OVN=1 shows Sluice in front of the Open vSwitches of an OVN, on three chassis in a virtual machine.
+# emulated BlueField-3. With OVN=1 shows Sluice in front of the Open vSwitches of an OVN, on three chassis in a virtual machine, and with
+# OVN=FOLDER beside those of a folder that `tests/ovs-native/build` has made.
 demo:
 	scripts/setup demo
 	[ "$(BACKEND)" != tc ] || scripts/setup lab
@@ -69,9 +70,10 @@ test-vendor-kernel:
 		cargo test -p sluice-tests --test tc_agent -- translated_ of_ovs ovs_counts lost_messages && OVN=1 SLUICE_BIN=target/debug scripts/demo
 
 # An Open vSwitch 4.0 that is built with deploy/ovs: one that keeps its flows, as any other, and one that hands them over, on Debian's kernel, on
-# one as vendors have it, and on an emulated BlueField.
+# one as vendors have it, on an emulated BlueField, and under OVN.
 test-ovs-native:
 	scripts/setup test
+	scripts/setup ovn
 	scripts/setup vendor-kernel
 	scripts/setup ovs-native
 	cargo build --workspace --lib --bins
@@ -79,7 +81,8 @@ test-ovs-native:
 		cargo test -p sluice-tests --test tc_agent -- --ovs=$$programs \
 			ovs_hands of_ovs ovs_counts lost_messages ovs_vswitchd_counts && \
 		LAB_KERNEL=$$kernel cargo test -p sluice-tests --test tc_agent -- --ovs=$$programs ovs_hands translated_ && \
-		cargo test --manifest-path tests/connectx/Cargo.toml --test mlx5_core -- --with-agent --ovs=$$programs direct_rules
+		cargo test --manifest-path tests/connectx/Cargo.toml --test mlx5_core -- --with-agent --ovs=$$programs direct_rules && \
+		OVN=$$programs SLUICE_BIN=target/debug scripts/demo
 
 # Open vSwitch's own tests of a real datapath: without Sluice, with Sluice in front, and with flows handed over to it.
 test-ovs-suite:

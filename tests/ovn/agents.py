@@ -19,21 +19,23 @@ number = 10000
 name = "wire"
 [source.ovs]
 underlay = "wire"
+handed_over = {2}
 """
 
 
 class Agent:
     """The agent of a chassis."""
 
-    def __init__(self, chassis, programs):
+    def __init__(self, chassis, programs, native):
         self.chassis = chassis
         self.programs = pathlib.Path(programs)
+        self.is_handed_over = native is not None
         self.process = None
 
     def start(self):
         """Starts it, and waits until it has read the datapath."""
         file = self.chassis.folder / "sluiced.toml"
-        file.write_text(CONFIG.format(self.chassis.folder, self.chassis.name))
+        file.write_text(CONFIG.format(self.chassis.folder, self.chassis.name, str(self.is_handed_over).lower()))
         self.process = self.chassis.spawn(str(self.programs / "sluiced"), "--config", str(file))
         self.sluice("wait", "--timeout", "2m")
         eventually("the datapath is read", lambda: "source    ovs" in self.sluice("show"))

@@ -1,8 +1,9 @@
-"""Sluice under OVN: traffic by Open vSwitch alone, and the same with Sluice in front, on three chassis in this machine.
+"""Sluice under OVN: traffic by Open vSwitch alone, and the same with Sluice beside it, on three chassis in this machine.
 
-    tests/lab/run -- python3 tests/ovn/demo.py PROGRAMS
+    tests/lab/run -- python3 tests/ovn/demo.py PROGRAMS [OPENVSWITCH]
 
-PROGRAMS is the folder of sluiced, sluice and libsluice_ovs_feedback.so. Ends with 0 only if with Sluice all traffic fares as without.
+PROGRAMS is the folder of sluiced, sluice and libsluice_ovs_feedback.so. OPENVSWITCH is that of an Open vSwitch built with deploy/ovs, which hands
+its flows over to Sluice. Ends with 0 only if with Sluice all traffic fares as without.
 """
 
 import collections
@@ -19,10 +20,11 @@ OPENFLOW_IS_BEHIND = 5
 
 
 def main():
-    programs = sys.argv[1]
+    programs, native = sys.argv[1], next(iter(sys.argv[2:]), None)
     network = Network()
-    title("1. Three chassis, each with an unmodified Open vSwitch, under OVN: switches, a router, access lists, a load balancer, NAT")
-    network.start(f"{programs}/libsluice_ovs_feedback.so")
+    which = "Open vSwitch that can hand its flows over" if native else "unmodified Open vSwitch"
+    title(f"1. Three chassis, each with an {which}, under OVN: switches, a router, access lists, a load balancer, NAT")
+    network.start(f"{programs}/libsluice_ovs_feedback.so", native)
 
     # Neighbours are found, and OVN says that a port is up before all of its flows are in place.
     for kind in kinds():
@@ -34,8 +36,8 @@ def main():
         print(f"  {kind.expected:3} of {kind.count:3}  {kind.words}", flush=True)
     migrate(network, "two")
 
-    title("3. Sluice starts in front of each Open vSwitch, with tc in software")
-    agents = [Agent(chassis, programs) for chassis in network.chassis.values()]
+    title("3. Sluice starts beside each Open vSwitch, with tc in software")
+    agents = [Agent(chassis, programs, native) for chassis in network.chassis.values()]
     for agent in agents:
         agent.start()
 
@@ -75,7 +77,7 @@ def check(kind, succeeded):
 
 
 def play_beside(kind, agents, seen):
-    """Plays traffic with Sluice in front, and says who has forwarded it."""
+    """Plays traffic with Sluice at work, and says who has forwarded it."""
     before = [Look(agent) for agent in agents]
     check(kind, kind.play())
     forwarded = entered = 0

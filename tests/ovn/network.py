@@ -1,7 +1,8 @@
 """A small OVN in this machine: three chassis, each a network namespace with an Open vSwitch of its own, and workloads behind them.
 
 Logical switches and a router between them; port security, access lists with connection tracking at two of them, a load balancer at the
-third, and address translation to a network outside, which one of the chassis is at. Everything of OVN and of Open vSwitch is Debian's, unchanged.
+third, and address translation to a network outside, which one of the chassis is at. Everything of OVN and of Open vSwitch is Debian's, unchanged;
+or ovs-vswitchd is one that is built with deploy/ovs.
 """
 
 import json
@@ -14,7 +15,7 @@ import time
 FOLDER = pathlib.Path("/run/ovn-lab")
 WEB = FOLDER / "web"
 SCHEMAS = {"nb": "/usr/share/ovn/ovn-nb.ovsschema", "sb": "/usr/share/ovn/ovn-sb.ovsschema"}
-VSWITCH_SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
+OPENVSWITCH = "/usr/share/openvswitch"
 MODULES = ["openvswitch", "veth", "geneve", "bridge", "nf_conntrack", "nf_nat", "sch_ingress", "cls_flower", "act_mirred", "act_ct"]
 # What an outer header needs of the 1,500 bytes of the wire.
 MTU = 1400
@@ -118,8 +119,8 @@ class Chassis:
         return spawn(self.folder / f"{pathlib.Path(words[0]).name}.log", "ip", "netns", "exec", self.name, *words,
                      env={**self.environment, **more})
 
-    def start(self, library):
-        """Starts Open vSwitch with our library, and OVN's controller."""
+    def start(self, library, native):
+        """Starts Open vSwitch with our library, or one whose folder is given, which hands its flows over; and OVN's controller."""
         self.folder.mkdir(parents=True)
         run("ip", "netns", "add", self.name)
         run("ip", "link", "add", f"to-{self.name}", "master", "fabric", "type", "veth", "peer", "name", "wire", "netns", self.name)
@@ -127,7 +128,7 @@ class Chassis:
         self.ip("link", "set", "lo", "up")
         self.ip("link", "set", "wire", "up")
         self.ip("addr", "add", f"{self.address}/24", "dev", "wire")
-        run("ovsdb-tool", "create", f"{self.folder}/conf.db", VSWITCH_SCHEMA)
+        run("ovsdb-tool", "create", f"{self.folder}/conf.db", f"{native or OPENVSWITCH}/vswitch.ovsschema")
         self.spawn("ovsdb-server", f"{self.folder}/conf.db", f"--remote=punix:{self.folder}/db.sock")
         eventually("the database of a chassis is there", (self.folder / "db.sock").exists)
         self.vsctl("--no-wait", "init")
@@ -139,8 +140,13 @@ class Chassis:
             "ovn-bridge-mappings": "outside:br-outside",
         }
         self.vsctl("--no-wait", "set", "open", ".", *[f'external-ids:{key}="{value}"' for key, value in settings.items()])
-        self.spawn("ovs-vswitchd", f"unix:{self.folder}/db.sock", f"--unixctl={self.folder}/vswitchd.ctl", LD_PRELOAD=library,
-                   SLUICE_OVS_FEEDBACK=f"{self.folder}/run/ovs-feedback.sock")
+        vswitchd = [f"unix:{self.folder}/db.sock", f"--unixctl={self.folder}/vswitchd.ctl"]
+        if native:
+            settings = ["hw-offload=true", "hw-offload-priority=sluice", f"sluice-run-dir={self.folder}/run"]
+            self.vsctl("--no-wait", "set", "open", ".", *[f"other_config:{setting}" for setting in settings])
+            self.spawn(f"{native}/ovs-vswitchd", *vswitchd)
+        else:
+            self.spawn("ovs-vswitchd", *vswitchd, LD_PRELOAD=library, SLUICE_OVS_FEEDBACK=f"{self.folder}/run/ovs-feedback.sock")
         eventually("ovs-vswitchd answers", (self.folder / "vswitchd.ctl").exists)
         self.vsctl("--may-exist", "add-br", "br-outside")
         self.spawn("ovn-controller", f"unix:{self.folder}/db.sock")
@@ -175,7 +181,7 @@ class Network:
         }
         self.places = {"a": "one", "b": "one", "c": "two", "d": "three", "e": "one"}
 
-    def start(self, library):
+    def start(self, library, native):
         """Starts everything, and waits until pages can be had."""
         for module in MODULES:
             run("modprobe", module)
@@ -187,7 +193,7 @@ class Network:
         while float(pathlib.Path("/proc/uptime").read_text().split()[0]) < UPTIME:
             time.sleep(0.1)
         for chassis in self.chassis.values():
-            chassis.start(library)
+            chassis.start(library, native)
         self.describe()
         for name, workload in self.workloads.items():
             run("ip", "netns", "add", name)
