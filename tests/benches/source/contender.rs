@@ -1,13 +1,12 @@
 //! Who forwards: Open vSwitch with Sluice beside it, or by its own offload.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use sluice_tests::daemon::{Daemon, binary};
 use sluice_tests::lab::OffloadingVswitchd;
 use sluice_tests::world::eventually;
-
-use crate::lab::PORTS;
 
 #[derive(Clone, Copy)]
 pub(crate) enum Contender {
@@ -26,10 +25,10 @@ impl Contender {
     pub(crate) const PAIRS: [[Self; 2]; 2] =
         [[Self::InFront, Self::OwnOffload], [Self::HandedOver, Self::OwnOffloadOf4]];
 
-    /// Starts it in the namespace of this thread, with a rule for each port of UDP, so that each is a flow of its own.
+    /// Starts it in the namespace of this thread, with a rule for each of these ports of UDP, so that each is a flow of its own.
     ///
     /// `native` has the programs of the Open vSwitch 4.0.
-    pub(crate) fn start(self, folder: &Path, native: &Path) -> Running {
+    pub(crate) fn start(self, folder: &Path, native: &Path, ports: RangeInclusive<u16>) -> Running {
         let own_offload = "hw-offload=true tc-policy=skip_hw";
         let running = match self {
             Self::InFront => start_in_front(folder),
@@ -40,7 +39,7 @@ impl Contender {
                 Running { vswitchd: start_ovs(Some(native), &settings, &[]), agent: None }
             }
         };
-        running.add_rules(folder);
+        running.add_rules(folder, ports);
         running
     }
 }
@@ -81,12 +80,43 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn add_rules(&self, folder: &Path) {
-        let rules = PORTS.map(|port| format!("udp,in_port=client,tp_dst={port},actions=output:server\n"));
+    fn add_rules(&self, folder: &Path, ports: RangeInclusive<u16>) {
+        let rules = ports.map(|port| format!("udp,in_port=client,tp_dst={port},actions=output:server\n"));
         let file = folder.join("rules");
         std::fs::create_dir_all(folder).expect("a folder in memory");
         std::fs::write(&file, rules.collect::<String>()).expect("a file in memory");
         self.vswitchd.set_rules(&file);
+    }
+
+    /// Has ovs-vswitchd look at no flow again, and keep as many as there are: on a machine as slow as this one it would soon keep few.
+    pub(crate) fn keep_all(&self) {
+        self.vswitchd.set_for_next("max-idle=3600000");
+        for command in [&["revalidator/pause"][..], &["upcall/set-flow-limit", "200000"]] {
+            self.vswitchd.appctl(command).expect("a command that it knows");
+        }
+    }
+
+    /// Has it look at its flows again, without which it would not end.
+    pub(crate) fn look_again(&self) {
+        self.vswitchd.appctl(&["revalidator/resume"]).expect("a command that it knows");
+    }
+
+    /// Ends ovs-vswitchd and starts it again, as `ovs-ctl restart` does: the datapath stays as it is until there are OpenFlow rules again.
+    pub(crate) fn restart(&mut self, folder: &Path, ports: RangeInclusive<u16>) {
+        self.look_again();
+        self.vswitchd.exit();
+        self.vswitchd.set_for_next("flow-restore-wait=true");
+        self.vswitchd.start_again();
+        self.add_rules(folder, ports);
+        self.vswitchd.set_for_next("flow-restore-wait=false");
+        self.keep_all();
+    }
+
+    /// Packets that have come to the kernel's datapath.
+    pub(crate) fn by_software(&self) -> u64 {
+        let show = self.vswitchd.appctl(&["dpctl/show"]).expect("a command that it knows");
+        let count = |what: &str| show.split_once(what)?.1.split(' ').next()?.parse::<u64>().ok();
+        ["hit:", "missed:"].map(|what| count(what).expect("a number")).iter().sum()
     }
 
     /// Ports of UDP of which there are flows: in the kernel's datapath, in tc, or handed over.

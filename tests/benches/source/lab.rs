@@ -58,7 +58,7 @@ pub(crate) fn play(contender: Contender, native: &Path) -> Round {
     load_modules();
     run("modprobe openvswitch");
     let switch = Switch::set_up();
-    let running = contender.start(switch.folder(), native);
+    let running = contender.start(switch.folder(), native, PORTS);
     let sender = Sender::new();
     let mut rules = Rules::listen("client");
 

@@ -5,12 +5,16 @@
 //!
 //! All play in the lab's virtual machine, in turns, on the same ports, with the rules of tc in software. A flow begins with one datagram,
 //! and has its rule when the kernel says so to whoever listens to tc. What the machine pays is the time of all processors, over seconds of
-//! traffic by flows that stay and flows that begin. Writes `target/bench/source.json`.
+//! traffic by flows that stay and flows that begin. Then ovs-vswitchd is ended and started again under many flows, once each. Writes
+//! `target/bench/source.json`.
+//!
+//! With the argument `rules` or `restart` it is only the former or the latter.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot go on says so and ends")]
 
 mod contender;
 mod lab;
+mod restart;
 mod traffic;
 
 use std::path::Path;
@@ -24,6 +28,12 @@ use crate::contender::Contender;
 use crate::lab::Round;
 
 const ROUNDS: usize = 3;
+/// What the pairs are called.
+const PLACES: [&str; 2] = ["in front of 3.1", "handed over by 4.0"];
+/// Arguments that have a part measured, which is otherwise all.
+const PARTS: [&str; 2] = [RULES, RESTART];
+const RULES: &str = "rules";
+const RESTART: &str = "restart";
 /// The file that the measurements of the lab come back in.
 const FILE: &str = "source-lab.json";
 
@@ -33,18 +43,33 @@ fn main() {
     }
     if let Ok(folder) = std::env::var("LAB_OUT") {
         let native = std::env::args().nth(1).expect("a folder");
-        let play = |contender| lab::play(contender, Path::new(&native)).write();
-        let rounds: Vec<_> = (0..ROUNDS).map(|_| Contender::PAIRS.map(|pair| pair.map(play))).collect();
-        std::fs::write(format!("{folder}/{FILE}"), json!(rounds).to_string()).expect("the folder can be written to");
+        let native = Path::new(&native);
+        let play = |contender| lab::play(contender, native).write();
+        let rounds = if wants(RULES) { ROUNDS } else { 0 };
+        let rounds: Vec<_> = (0..rounds).map(|_| Contender::PAIRS.map(|pair| pair.map(play))).collect();
+        let restarts = wants(RESTART).then(|| Contender::PAIRS.map(|pair| pair.map(|who| restart::play(who, native))));
+        let found = json!({ "rounds": rounds, "restarts": restarts });
+        std::fs::write(format!("{folder}/{FILE}"), found.to_string()).expect("the folder can be written to");
         return;
     }
-    let rounds = in_the_lab();
-    let rows: Vec<_> = ["in front of 3.1", "handed over by 4.0"]
-        .iter()
-        .enumerate()
-        .flat_map(|(pair, place)| rows(place, &rounds.iter().map(|round| &round[pair]).collect::<Vec<_>>()))
-        .collect();
-    bench::write("source", &json!({ "rounds": ROUNDS, "rows": rows }));
+    let found = in_the_lab();
+    let rounds = read_rounds(&found["rounds"]);
+    let mut written = Vec::new();
+    for (pair, place) in PLACES.iter().enumerate() {
+        if wants(RULES) {
+            written.extend(rows(place, &rounds.iter().map(|round| &round[pair]).collect::<Vec<_>>()));
+        }
+        if wants(RESTART) {
+            written.push(restart_row(place, &found["restarts"][pair]));
+        }
+    }
+    bench::write("source", &json!({ "rounds": ROUNDS, "rows": written }));
+}
+
+/// Whether a part is measured.
+fn wants(part: &str) -> bool {
+    let named: Vec<_> = std::env::args().filter(|argument| PARTS.contains(&argument.as_str())).collect();
+    named.is_empty() || named.iter().any(|name| name == part)
 }
 
 /// The rows of a pair.
@@ -70,7 +95,21 @@ fn row(
 ) -> Value {
     let of = |side: usize| median(&rounds.iter().map(|round| value(&round[side])).collect::<Vec<_>>());
     let ratio = median(&rounds.iter().map(|[ours, peer]| value(peer) / value(ours)).collect::<Vec<_>>());
-    let (ours, peer) = (of(0), of(1));
+    write_row((name, unit), (of(0), of(1), ratio), (least, to_reach))
+}
+
+/// The row of a pair that has restarted ovs-vswitchd.
+fn restart_row(place: &str, pair: &Value) -> Value {
+    let [ours, peer] = [0, 1].map(|side| pair[side].as_f64().expect("a number"));
+    let name = format!("{place}: {}", restart::what());
+    write_row((&name, "s"), (ours, peer, peer / ours), (1.0, "ahead"))
+}
+
+fn write_row(
+    (name, unit): (&str, &str),
+    (ours, peer, ratio): (f64, f64, f64),
+    (least, to_reach): (f64, &str),
+) -> Value {
     println!("{name}: {ours:.2} {unit}, hw-offload {peer:.2}, ratio {ratio:.2}");
     json!({
         "name": name, "unit": unit, "ours": ours, "peer": peer, "ratio": ratio,
@@ -78,8 +117,8 @@ fn row(
     })
 }
 
-/// The rounds of each pair, as the virtual machine has measured them.
-fn in_the_lab() -> Vec<[[Round; 2]; 2]> {
+/// What the virtual machine has measured.
+fn in_the_lab() -> Value {
     let folder = repository("target/bench");
     std::fs::create_dir_all(&folder).expect("target/bench is made");
     let built = Command::new(repository("tests/ovs-native/build")).stderr(Stdio::inherit()).output();
@@ -89,11 +128,17 @@ fn in_the_lab() -> Vec<[[Round; 2]; 2]> {
     let myself = std::env::current_exe().expect("a program knows its name");
     let mut command = Command::new(repository("tests/lab/run"));
     command.arg("--out").arg(&folder).arg("--").arg(myself).arg(native.trim());
+    command.args(PARTS.iter().filter(|part| wants(part)));
     assert!(command.status().expect("tests/lab/run can be run").success(), "the lab fails");
     let file = folder.join(FILE);
-    let measured: Value = serde_json::from_str(&std::fs::read_to_string(&file).expect("measurements")).expect("JSON");
+    let measured = std::fs::read_to_string(&file).expect("measurements");
     std::fs::remove_file(&file).expect("a file of ours");
+    serde_json::from_str(&measured).expect("JSON")
+}
+
+/// The rounds of each pair.
+fn read_rounds(found: &Value) -> Vec<[[Round; 2]; 2]> {
     let pair = |pair: &Value| [Round::read(&pair[0]), Round::read(&pair[1])];
-    let rounds = measured.as_array().expect("rounds").iter();
+    let rounds = found.as_array().expect("rounds").iter();
     rounds.map(|round| [pair(&round[0]), pair(&round[1])]).collect()
 }
