@@ -258,7 +258,7 @@ fn its_tunnels_are_in_hardware(eswitch: &Eswitch<'_>, kind: &Kind) {
 
 /// Sends a packet until hardware alone does with it what is expected. Returns how many it took.
 #[track_caller]
-fn goes_by_hardware(world: &World, at: (Port, &[u8]), leaves: &[(Port, Vec<u8>)]) -> usize {
+pub(crate) fn goes_by_hardware(world: &World, at: (Port, &[u8]), leaves: &[(Port, Vec<u8>)]) -> usize {
     until(world, at, |walk| walk.sent == leaves)
 }
 
@@ -279,7 +279,7 @@ fn until(world: &World, (from, frame): (Port, &[u8]), is_so: impl Fn(&Walk) -> b
 
 /// Waits until the kernel has sent a frame out of a port.
 #[track_caller]
-fn has_left(world: &World, port: Port, frame: &[u8]) {
+pub(crate) fn has_left(world: &World, port: Port, frame: &[u8]) {
     let deadline = Instant::now() + SOON;
     while !world.hca.lock().take_sent().iter().any(|(to, sent)| *to == port && sent == frame) {
         assert!(Instant::now() < deadline, "nothing has left by {port}");

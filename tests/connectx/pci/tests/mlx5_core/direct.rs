@@ -13,7 +13,7 @@ use sluice_connectx::steering::Port;
 
 use crate::driver::{DEVICE, go_to_switchdev, refusals, set_functions};
 use crate::frames::{UDP, udp};
-use crate::{HOST_PF, VF0, VF1, World, beside, plain};
+use crate::{HOST_PF, VF0, VF1, World, beside, plain, router};
 
 /// What the agent is told, but for the backend and the device.
 const CONFIG: &str = r#"
@@ -43,7 +43,10 @@ pub(crate) fn direct_rules_carry_packets_in_the_guest(world: &World) {
             a_second_name_of_the_device_is_the_same_device(eswitch);
             what_the_kernel_has_in_hardware_is_not_taken_over(eswitch);
             match profile {
-                BLUEFIELD_3 => beside::openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch),
+                BLUEFIELD_3 => {
+                    router::established_connections_of_a_router_go_by_hardware(eswitch);
+                    beside::openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch);
+                }
                 _ => plain::flows_do_by_tc_and_past_it_what_they_do_in_the_nic_in_software(eswitch),
             }
         });
@@ -109,6 +112,18 @@ impl<'a> Agent<'a> {
         let agent = Self::new(eswitch);
         agent.configure("sluiced", backend);
         agent.run();
+        agent
+    }
+
+    /// Starts one with this backend and the source of a table of its configuration, which the kernel tells of connections.
+    #[track_caller]
+    pub(crate) fn start_with_source(eswitch: &'a Eswitch<'_>, backend: &str, table: &str) -> Self {
+        let agent = Self::new(eswitch);
+        agent.configure("sluiced", backend);
+        eswitch.world.guest.run(&format!("cat >>/tmp/agent/sluiced.toml <<'END'\n{table}END"));
+        agent.run();
+        let is_heard = |shown: &str| shown.contains("  source    conntrack: connections of the kernel");
+        eswitch.world.guest.eventually("the kernel is heard", "/tmp/sluice --run-dir /tmp/agent/run show", is_heard);
         agent
     }
 

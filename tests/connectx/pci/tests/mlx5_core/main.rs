@@ -27,6 +27,7 @@ mod packet;
 mod plain;
 mod police;
 mod profiles;
+mod router;
 mod rows;
 mod sample;
 mod scenarios;

@@ -112,7 +112,12 @@ impl Kind {
 
 /// The Ethernet address of the end of tunnels.
 pub(crate) fn own_address(world: &World) -> Vec<u8> {
-    let own = world.guest.run("cat /sys/class/net/p0/address");
+    address_of(world, "p0")
+}
+
+/// The Ethernet address of a network device.
+pub(crate) fn address_of(world: &World, device: &str) -> Vec<u8> {
+    let own = world.guest.run(&format!("cat /sys/class/net/{device}/address"));
     own.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).expect("an address")).collect()
 }
 
