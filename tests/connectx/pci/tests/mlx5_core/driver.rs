@@ -7,19 +7,22 @@ use crate::frames::{UDP, tagged, tcp_v6, udp};
 use crate::guest::Guest;
 use crate::{HOST_PF, MANAGER, VF0, VF1, World};
 
-/// Names as BlueField's own udev rules give them, so that scripts read well; those of a host's functions are like them.
+/// Names as BlueField's own udev rules give them, so that scripts read well; those of a host's functions are like them. Twice, for udev may not
+/// have heard of a port when it is waited for, and then takes its name away.
 const RENAME: &str = r#"
-udevadm settle
-for device in /sys/class/net/*; do
-    port=$(cat "$device/phys_port_name" 2>/dev/null || true)
-    case $port in
-        p0) name=p0 ;;
-        c1pf0) name=pf0hpf ;;
-        c1pf0vf*) name=pf0vf${port#c1pf0vf} ;;
-        pf0vf*) name=$port ;;
-        *) continue ;;
-    esac
-    [ "$(basename "$device")" = "$name" ] || ip link set "$(basename "$device")" name "$name"
+for pass in 1 2; do
+    udevadm settle
+    for device in /sys/class/net/*; do
+        port=$(cat "$device/phys_port_name" 2>/dev/null || true)
+        case $port in
+            p0) name=p0 ;;
+            c1pf0) name=pf0hpf ;;
+            c1pf0vf*) name=pf0vf${port#c1pf0vf} ;;
+            pf0vf*) name=$port ;;
+            *) continue ;;
+        esac
+        [ "$(basename "$device")" = "$name" ] || ip link set "$(basename "$device")" name "$name"
+    done
 done
 "#;
 
