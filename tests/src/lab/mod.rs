@@ -7,7 +7,6 @@ pub mod iproute;
 mod judge;
 mod kernel;
 mod mask;
-mod masquerade;
 mod neighbour;
 pub mod netdevsim;
 mod peer;

@@ -14,7 +14,6 @@ use serde_json::Value;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::iproute::{batch, batch_in};
-use super::masquerade::{IP, IP6, masquerade};
 use super::switch::{Switch, eventually, run, sluice, within};
 use crate::daemon::Daemon;
 
@@ -41,7 +40,7 @@ impl Router {
         run("modprobe --all nf_conntrack nf_conntrack_netlink nf_tables nf_nat nft_chain_nat nft_masq");
         let router = Self::bare();
         // The server knows no way to the client.
-        masquerade(IP);
+        masquerade("ip");
         router
     }
 
@@ -81,7 +80,7 @@ impl Router {
         batch_in("client", &[nodad(1, 2, "eth0"), "route add default via inet6 fd01::1".to_owned()]);
         batch_in("server", &[nodad(2, 2, "eth0")]);
         fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
-        masquerade(IP6);
+        masquerade("ip6");
         "fd02::2"
     }
 
@@ -124,6 +123,15 @@ impl Router {
     pub fn filters(&self, port: &str) -> Vec<String> {
         self.0.filters(port)
     }
+}
+
+/// Has what leaves masqueraded by nftables, in the namespace of this thread.
+fn masquerade(family: &str) {
+    run(&format!(
+        "nft add table {family} router ; \
+         add chain {family} router out {{ type nat hook postrouting priority srcnat ; }} ; \
+         add rule {family} router out masquerade"
+    ));
 }
 
 /// Flows of the source, as the agent has them.
