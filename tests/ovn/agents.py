@@ -52,6 +52,12 @@ class Agent:
         log = self.chassis.folder / "sluiced.log"
         return [line for line in log.read_text().splitlines() if " WARN " in line or " ERROR " in line]
 
+    def given_back(self):
+        """Why it has refused flows that were handed over, which it has no longer then: a reason for each, as it has logged it."""
+        log = self.chassis.folder / "sluiced.log"
+        refused = [line.split(" refused ufid:")[1] for line in log.read_text().splitlines() if " refused ufid:" in line]
+        return [reason.split(", ", 1)[1] for reason in refused]
+
     def sluice(self, *words):
         """Runs a command of `sluice`."""
         return run(str(self.programs / "sluice"), "--run-dir", f"{self.chassis.folder}/run", *words)

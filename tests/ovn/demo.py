@@ -54,6 +54,8 @@ def main():
 
     title("6. The flows that were seen meanwhile, and why some are left to Open vSwitch")
     report(seen)
+    if native:
+        report_given_back(agents)
 
     title("7. Sluice ends; Open vSwitch forwards by itself")
     for agent in agents:
@@ -139,6 +141,17 @@ def report(seen):
         raise SystemExit(f"nothing says why these are refused: {unexplained}")
     moving = sum(flow["state"] in ("pending", "deleting") for flow in seen.values())
     print(f"  {moving:3} were on their way in or out when they were seen last")
+
+
+def report_given_back(agents):
+    """Says how many flows Open vSwitch has in the kernel's datapath itself, and why the agents have refused flows."""
+    for agent in agents:
+        kept, all_of_them = agent.chassis.kept()
+        print(f"  {agent.chassis.name}: {kept} of the {all_of_them} flows that there are now are in the kernel's datapath")
+    reasons = collections.Counter(reason.split(" 0x")[0] for agent in agents for reason in agent.given_back())
+    print("  Not among the flows above are those that were given back, and those of chains that these lead to:")
+    for reason, count in reasons.most_common():
+        print(f"  {count:3} {reason}")
 
 
 if __name__ == "__main__":

@@ -104,6 +104,11 @@ class Chassis:
         ours = [link for link in links if link["ifname"].startswith(("to-", "genev_sys"))]
         return sum(link["stats64"]["rx"]["packets"] for link in ours)
 
+    def kept(self):
+        """Flows that the kernel's datapath has, and all that Open vSwitch has."""
+        shown = run("ovs-appctl", "-t", f"{self.folder}/vswitchd.ctl", "dpctl/dump-flows", "-m").splitlines()
+        return sum("dp:ovs" in line for line in shown), len(shown)
+
     def counted(self, device):
         """Packets that have come in at a port as its device has counted, and as the first table of OpenFlow has."""
         link = json.loads(run("ip", "-n", self.name, "-stats", "-json", "link", "show", "dev", device))[0]

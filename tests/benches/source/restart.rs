@@ -35,10 +35,10 @@ pub(crate) fn play(contender: Contender, native: &Path) -> f64 {
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| send(&sender, &ends));
-        wait_for_hardware(&running);
+        wait_for_rules(&running);
         let before = running.by_software();
         running.restart(switch.folder(), PORTS);
-        wait_for_hardware(&running);
+        wait_for_rules(&running);
         let by_software = running.by_software() - before;
         ends.store(true, Ordering::Relaxed);
         let rate = sending.join().expect("it sends to the end");
@@ -66,7 +66,7 @@ fn send(sender: &Sender, ends: &AtomicBool) -> f64 {
 }
 
 /// Waits until of all flows hardly a packet goes by software.
-fn wait_for_hardware(running: &Running) {
+fn wait_for_rules(running: &Running) {
     let turn = Duration::from_secs_f64(PORTS.len() as f64 / RATE);
     for _ in 0..TURNS {
         let before = running.by_software();
