@@ -122,7 +122,9 @@ pub async fn serve(agent: Arc<Agent>, listeners: Listeners, stop: impl Future<Ou
     parts.spawn(opi::end_sessions(api.clone()));
     let shared = Shared(api);
     let (health, health_service) = tonic_health::server::health_reporter();
-    parts.spawn(report_health(shared.0.clone(), health));
+    // Before the first client, who would else hear of services that are not known.
+    report_health(&shared.0, &health).await;
+    parts.spawn(renew_health(shared.0.clone(), health));
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -155,19 +157,23 @@ pub async fn serve(agent: Arc<Agent>, listeners: Listeners, stop: impl Future<Ou
     Ok(())
 }
 
-/// Says of all services what `/readyz` says of the agent.
-async fn report_health(api: Arc<Api>, health: HealthReporter) {
-    const SERVICES: [&str; 5] =
-        ["", "openoffload.v2.SessionTable", "sluice.v1.Agent", "sluice.v1.Flows", "sluice.v1.Objects"];
+async fn renew_health(api: Arc<Api>, health: HealthReporter) {
     let mut looks = interval(HEALTH);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         looks.tick().await;
-        let is_ready = readiness(&api.agent).is_ok();
-        let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
-        for service in SERVICES {
-            health.set_service_status(service, status).await;
-        }
+        report_health(&api, &health).await;
+    }
+}
+
+/// Says of all services what `/readyz` says of the agent.
+async fn report_health(api: &Api, health: &HealthReporter) {
+    const SERVICES: [&str; 5] =
+        ["", "openoffload.v2.SessionTable", "sluice.v1.Agent", "sluice.v1.Flows", "sluice.v1.Objects"];
+    let is_ready = readiness(&api.agent).is_ok();
+    let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+    for service in SERVICES {
+        health.set_service_status(service, status).await;
     }
 }
 
