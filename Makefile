@@ -70,7 +70,7 @@ test-vendor-kernel:
 		cargo test -p sluice-tests --test tc_agent -- translated_ of_ovs ovs_counts lost_messages && OVN=1 SLUICE_BIN=target/debug scripts/demo
 
 # An Open vSwitch 4.0 that is built with deploy/ovs: one that keeps its flows, as any other, and one that hands them over, on Debian's kernel, on
-# one as vendors have it, on an emulated BlueField, and under OVN.
+# one as vendors have it, on an emulated BlueField, and under OVN on both kernels.
 test-ovs-native:
 	scripts/setup test
 	scripts/setup ovn
@@ -82,7 +82,7 @@ test-ovs-native:
 			ovs_hands of_ovs ovs_counts lost_messages ovs_vswitchd_counts && \
 		LAB_KERNEL=$$kernel cargo test -p sluice-tests --test tc_agent -- --ovs=$$programs ovs_hands translated_ && \
 		cargo test --manifest-path tests/connectx/Cargo.toml --test mlx5_core -- --with-agent --ovs=$$programs direct_rules && \
-		OVN=$$programs SLUICE_BIN=target/debug scripts/demo
+		export OVN=$$programs SLUICE_BIN=target/debug && scripts/demo && LAB_KERNEL=$$kernel scripts/demo
 
 # Open vSwitch's own tests of a real datapath: without Sluice, with Sluice in front, and with flows handed over to it.
 test-ovs-suite:
