@@ -23,6 +23,7 @@ mod mirroring;
 mod observe;
 mod ownership;
 mod refusals;
+mod sessions;
 mod simulated;
 mod source;
 mod stream;
@@ -131,6 +132,12 @@ const STORIES: &[Story] = &[
     }),
     ("connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right", |_| {
         connections::connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right();
+    }),
+    ("sessions_of_opi_carry_both_directions_and_end_with_exact_counts", |_| {
+        sessions::sessions_of_opi_carry_both_directions_and_end_with_exact_counts();
+    }),
+    ("a_connection_begins_and_ends_at_the_firewall_and_the_rest_goes_by_its_session", |_| {
+        sessions::a_connection_begins_and_ends_at_the_firewall_and_the_rest_goes_by_its_session();
     }),
     ("rules_that_somebody_changes_are_found_and_mended", |_| {
         accidents::rules_that_somebody_changes_are_found_and_mended();

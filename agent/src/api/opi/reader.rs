@@ -191,6 +191,9 @@ mod tests {
 
     use proptest::prelude::*;
     use prost::Message;
+    use sluice_flow::Port;
+    use sluice_flow::backend::{BackendConfig as _, Checker};
+    use sluice_flow::port::{PortKind, PortNumber};
     use sluice_flow::text::{Style, parse_key, write_actions, write_key};
 
     use super::*;
@@ -243,9 +246,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_session_of_ipv6_and_udp_that_drops_has_the_timeout_of_the_configuration() {
-        let request = opi::SessionRequest {
+    fn ipv6_dropped() -> opi::SessionRequest {
+        opi::SessionRequest {
             ip_version: IpVersion::Ipv6.into(),
             source_ip: 0,
             destination_ip: 0,
@@ -255,12 +257,37 @@ mod tests {
             action: Some(action(ActionType::Drop.into())),
             cache_timeout: 0,
             ..request()
-        };
-        let Session { forward, reverse, .. } = read_session(&request, &SEED).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_session_of_ipv6_and_udp_that_drops_has_the_timeout_of_the_configuration() {
+        let Session { forward, reverse, .. } = read_session(&ipv6_dropped(), &SEED).unwrap();
         let (key, actions) = text(&forward);
         assert!(key.contains("ipv6(src=2001:db8::1,dst=2001:db8::2,proto=17,frag=no),udp(src=12345,dst=80)"), "{key}");
         assert_eq!((actions.as_str(), text(&reverse).1.as_str()), ("drop", "drop"));
         assert_eq!(forward.expiry, Expiry::default());
+    }
+
+    /// Whether a backend would ask its device for the flows of sessions.
+    fn takes(mut checker: Box<dyn Checker>) {
+        for (number, name) in [(1, "client"), (2, "server")] {
+            let port = Port { number: PortNumber(number), name: name.parse().unwrap(), kind: PortKind::Representor };
+            checker.port(&port).unwrap();
+        }
+        for request in [request(), ipv6_dropped()] {
+            let Session { forward, reverse, .. } = read_session(&request, &SEED).unwrap();
+            for flow in [forward, reverse] {
+                checker.flow(&flow).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn every_backend_takes_sessions() {
+        takes(sluice_offload_tc::Config::default().checker());
+        takes(sluice_offload_dv::Config::default().checker());
+        takes(sluice_offload_soft::Config::default().checker());
     }
 
     proptest! {
