@@ -70,6 +70,11 @@ class Workload:
         chassis.vsctl("del-port", device)
         chassis.ip("link", "del", device)
 
+    def received(self):
+        """IPv4 packets that it has received, as its own kernel counts them."""
+        names, counts = (line.split() for line in run("ip", "netns", "exec", self.name, "grep", "^Ip:", "/proc/net/snmp").splitlines())
+        return int(counts[names.index("InReceives")])
+
 
 def ip_in(space, *words):
     """Runs a command of `ip` in a namespace."""
@@ -79,6 +84,13 @@ def ip_in(space, *words):
 def send_each_frame(space):
     """Has a workload cut its segments itself, for tc counts the frames that they become, and devices what they are handed."""
     run("ip", "netns", "exec", space, "ethtool", "-K", "eth0", "tso", "off", "gso", "off")
+
+
+def deliver_each_frame(chassis):
+    """Has a chassis hand frames that come by tunnels to workloads one by one, for their kernel counts what it is handed."""
+    device = "genev_sys_6081"
+    eventually(f"{chassis} has tunnels", lambda: device in run("ip", "-n", chassis, "-brief", "link", "show"))
+    run("ip", "netns", "exec", chassis, "ethtool", "-K", device, "gro", "off")
 
 
 class Chassis:
@@ -114,6 +126,19 @@ class Chassis:
         link = json.loads(run("ip", "-n", self.name, "-stats", "-json", "link", "show", "dev", device))[0]
         rules = run("ovs-ofctl", "dump-flows", f"unix:{self.folder}/br-int.mgmt", f"table=0,in_port={self.number_of(device)}")
         return link["stats64"]["rx"]["packets"], sum(int(packets) for packets in re.findall(r"n_packets=(\d+)", rules))
+
+    def handed_to(self, workload):
+        """Packets that OVN's logical flow has given to a workload here, by OVN's own listing of its flows with their counters."""
+        ovs = f"--ovs=unix:{self.folder}/br-int.mgmt"
+        words = ["ovn-sbctl", f"--db=unix:{FOLDER}/sb.sock", "--timeout=60", ovs, "--stats", "lflow-list", workload.switch]
+        looked_up = f"match=(eth.dst == {workload.ethernet})"
+        packets, is_its = 0, False
+        for line in run(*words).splitlines():
+            if "match=(" in line:
+                is_its = "ls_in_l2_lkup" in line and looked_up in line
+            elif is_its:
+                packets += sum(int(count) for count in re.findall(r"n_packets=(\d+)", line))
+        return packets
 
     def number_of(self, device):
         """OpenFlow's number of a port."""
@@ -206,6 +231,8 @@ class Network:
             workload.plug_in(self.chassis[self.places[name]])
         self.start_outside()
         self.settle()
+        for name in self.chassis:
+            deliver_each_frame(name)
         for space in [*self.workloads, "outside"]:
             for port in ["80", "81"]:
                 spawn(FOLDER / "httpd.log", "ip", "netns", "exec", space, "busybox", "httpd", "-f", "-p", port, "-h", str(WEB))
