@@ -10,10 +10,11 @@ use std::path::PathBuf;
 use rustix::process::Signal;
 use sluice_control::mirror::Class;
 use sluice_tests::lab::Wire;
-use sluice_tests::lab::iproute::{batch, batch_in};
+use sluice_tests::lab::iproute::batch_in;
 use sluice_tests::lab::run;
 
 use crate::captures::{files, frames};
+use crate::collector::Place;
 use crate::independent::{Capture, classified, complaints, counted, fill_in};
 use crate::programs::until;
 use crate::site::{CLASSES, Site, mac, told, within};
@@ -26,11 +27,19 @@ stories![
     segments_are_written_and_not_what_was_to_be_cut_into_them,
 ];
 
+/// With another machine to be told what to do.
+pub(crate) const IN_TWO_MACHINES: &[crate::Story] =
+    &[("what_daemons_say_in_one_machine_is_written_and_heard_in_the_other", || written_and_heard(Place::There))];
+
 fn what_daemons_say_is_written_as_it_was_on_the_wire_and_heard_at_the_tap() {
+    written_and_heard(Place::Here);
+}
+
+fn written_and_heard(place: Place) {
     // Room for as long as a machine may stand still whose host is busy: a block has what comes within 4 ms.
     let config = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(config.path(), "[send]\nring_block = 16384\nring_blocks = 512\n").unwrap();
-    let mut site = Site::new(&["--config", config.path().to_str().unwrap()], true);
+    let mut site = Site::with(place, &["--config", config.path().to_str().unwrap()], true);
     let folder = site.folder.path().to_owned();
     // What a capture at the source sees is then what is on the wire, but for checksums.
     for space in ["leaf", "spine"] {
@@ -38,14 +47,15 @@ fn what_daemons_say_is_written_as_it_was_on_the_wire_and_heard_at_the_tap() {
     }
     let captures = [(1, "leaf"), (2, "spine")]
         .map(|(number, space)| Capture::start(&folder, space, &["ether", "src", &mac(number)]));
-    tap_in_host(&site);
+    site.take_tap();
     addresses();
     for (name, text) in [("leaf", leaf()), ("spine", spine().to_owned()), ("host", host().to_owned())] {
-        std::fs::write(site.path(&format!("{name}.conf")), text).unwrap();
+        site.write(&format!("{name}.conf"), &text);
         let [conf, control, pid] = ["conf", "ctl", "pid"].map(|end| site.path(&format!("{name}.{end}")));
         site.spawn(name, &format!("bird -f -c {conf} -s {control} -P {pid}"));
     }
     std::fs::create_dir_all("/run/lldpd").unwrap();
+    site.told("host", "mkdir -p /run/lldpd");
     for (space, device) in [("leaf", "eth0"), ("spine", "eth0"), ("host", "mirror0")] {
         let socket = site.path(&format!("{space}.lldp"));
         site.spawn(space, &format!("lldpd -d -u {socket} -I {device} -O /dev/null"));
@@ -63,8 +73,9 @@ fn what_daemons_say_is_written_as_it_was_on_the_wire_and_heard_at_the_tap() {
         std::fs::read_to_string(&leases).is_ok_and(|leases| !leases.is_empty())
     });
 
-    let bird =
-        |space: &str, words: &str| told(space, &format!("birdc -s {} {words}", site.path(&format!("{space}.ctl"))));
+    let bird = |space: &str, words: &str| {
+        site.told(space, &format!("birdc -s {} {words}", site.path(&format!("{space}.ctl"))))
+    };
     until("OSPF has its neighbours without a tag, with one and with two", || {
         let shown = bird("leaf", "show ospf neighbors");
         ["eth0", "eth0.7", "s9.10"].iter().all(|device| {
@@ -78,15 +89,15 @@ fn what_daemons_say_is_written_as_it_was_on_the_wire_and_heard_at_the_tap() {
     until("a BGP neighbour over the TAP", || bird("host", "show protocols leaf").contains("Established"));
     println!("host: {}", bird("host", "show protocols leaf").lines().last().unwrap_or_default());
     until("OSPF hears the leaf at the TAP", || bird("host", "show ospf neighbors").contains("10.20.0.1"));
-    let lldp =
-        |space: &str, words: &str| told(space, &format!("lldpcli -u {} {words}", site.path(&format!("{space}.lldp"))));
+    let lldp = |space: &str, words: &str| {
+        site.told(space, &format!("lldpcli -u {} {words}", site.path(&format!("{space}.lldp"))))
+    };
     until("an LLDP neighbour at the TAP", || {
         lldp("leaf", "update");
         lldp("host", "show neighbors").contains(&mac(1))
     });
 
-    site.daemons.clear();
-    // Nothing more is said.
+    site.end_daemons();
     for space in ["leaf", "spine"] {
         batch_in(space, &["addr flush dev eth0".into(), "link del eth0.7".into(), "link del s9".into()]);
         within(space, || std::fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "1").unwrap());
@@ -111,7 +122,7 @@ fn what_daemons_say_is_written_as_it_was_on_the_wire_and_heard_at_the_tap() {
 fn lacp_of_two_bonds_is_written_as_it_was_on_the_wire() {
     const ENOUGH: u64 = 10;
     run("modprobe bonding max_bonds=0");
-    let site = Site::new(&[], false);
+    let site = Site::new(&[]);
     for space in ["leaf", "spine"] {
         batch_in(
             space,
@@ -161,7 +172,7 @@ fn check(mut site: Site, sources: Vec<(Class, Vec<u8>)>, may_drop: Option<Class>
         (class, site.counted(class), site.ringed(class), of("written"), of("dropped"))
     });
     site.sender.take().unwrap().stop();
-    site.collector.take().unwrap().stop();
+    site.collector.take().unwrap().stop(site.folder.path());
     let file = files(site.folder.path()).pop().unwrap();
     let written = classified(&file);
     assert_eq!(written.len(), frames(site.folder.path()).len(), "nothing but control traffic is mirrored");
@@ -191,34 +202,6 @@ fn differences(source: &BTreeMap<Vec<u8>, u32>, here: &BTreeMap<Vec<u8>, u32>) -
         }
     }
     text
-}
-
-/// Moves the collector's TAP to where routing daemons are, and gives them a way back of their own to the leaf: what goes into the TAP
-/// there is read by nobody.
-fn tap_in_host(site: &Site) {
-    until("the TAP is there", || std::fs::exists("/sys/class/net/mirror0").unwrap());
-    batch(&["link set mirror0 netns host".into()]);
-    batch(&["link add back netns host type veth peer name back netns leaf".into()]);
-    for space in ["leaf", "host"] {
-        within(space, || {
-            for name in ["all", "default", "back"] {
-                std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "0").unwrap();
-            }
-        });
-    }
-    batch_in(
-        "host",
-        &[
-            "link set lo up".into(),
-            "link set mirror0 address 02:00:00:00:0a:03 mtu 9000 up".into(),
-            "addr add 10.20.0.3/24 dev mirror0".into(),
-            "link set back up".into(),
-            "addr add 10.30.0.3/24 dev back".into(),
-            "route add 10.20.0.1/32 via 10.30.0.1 dev back src 10.20.0.3".into(),
-        ],
-    );
-    batch_in("leaf", &["link set back up".into(), "addr add 10.30.0.1/24 dev back".into()]);
-    assert!(site.collector().metric("collect_connections") == 1);
 }
 
 /// From now on the machines say something.
@@ -321,7 +304,7 @@ fn what_is_too_much_for_the_rings_is_counted_and_every_count_is_exact() {
     const FLOOD: u32 = 6000;
     let config = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(config.path(), "[send]\nring_block = 4096\nring_blocks = 16\n").unwrap();
-    let site = Site::new(&["--config", config.path().to_str().unwrap()], false);
+    let site = Site::new(&["--config", config.path().to_str().unwrap()]);
     // What is let in here leaves by the cable, as if a program of the leaf had sent it.
     let source = within("leaf", || Wire::new("source"));
     batch_in("leaf", &["link set source up".into()]);
@@ -365,7 +348,7 @@ fn flood(class: Class, number: u32) -> Vec<u8> {
 
 fn segments_are_written_and_not_what_was_to_be_cut_into_them() {
     const BYTES: usize = 400_000;
-    let site = Site::new(&[], false);
+    let site = Site::new(&[]);
     // The other port has no segmentation offload, so that what is on the wire there is what a NIC would have made of it.
     run("ethtool -K p2 tso off gso off");
     let capture = Capture::start(site.folder.path(), "spine", &[]);

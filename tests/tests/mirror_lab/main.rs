@@ -2,7 +2,8 @@
 //!
 //! It needs to be root in a kernel with all drivers, so the test runs itself again in the virtual machine of `tests/lab/run`.
 //! Arguments that are no options pick the stories whose names contain one of them. Those that start programs, the mirror's own and other
-//! people's daemons, take minutes, and are played with `--processes` only.
+//! people's daemons, take minutes, and are played with `--processes` only; with `--pair`, what needs a second machine for the collector, in
+//! those of `tests/lab/pair`.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
@@ -13,8 +14,10 @@ mod agent;
 #[path = "../mirror/captures.rs"]
 mod captures;
 mod collecting;
+mod collector;
 mod connecting;
 mod daemons;
+mod far;
 mod independent;
 mod killed;
 mod lab;
@@ -49,8 +52,23 @@ fn main() -> ExitCode {
     if let Some(port) = std::env::args().skip_while(|argument| argument != leaving::PEER).nth(1) {
         return leaving::be_a_peer(&port);
     }
+    let is_pair = std::env::args().any(|argument| argument == "--pair");
+    match far::side().as_deref() {
+        Some("right") => return far::serve(),
+        Some(_) => return inside(&[daemons::IN_TWO_MACHINES], far::begin),
+        None if is_pair => return far::both_machines(),
+        None => {}
+    }
     // `tests/lab/run` says with this where to leave files.
-    if std::env::var_os("LAB_OUT").is_some() { inside() } else { outside() }
+    if std::env::var_os("LAB_OUT").is_none() {
+        return outside();
+    }
+    let with_processes = std::env::args().any(|argument| argument == "--processes");
+    let stories: &[&[Story]] = match with_processes {
+        true => &[killed::STORIES, daemons::STORIES],
+        false => &[messages::STORIES, connecting::STORIES, leaving::STORIES, rings::STORIES, samples::STORIES],
+    };
+    inside(stories, lab::prepare)
 }
 
 fn outside() -> ExitCode {
@@ -61,17 +79,12 @@ fn outside() -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-fn inside() -> ExitCode {
+fn inside(stories: &[&[Story]], prepare: fn()) -> ExitCode {
     let start = Instant::now();
     let filters: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let is_wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter));
     println!("kernel {}", std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim());
-    lab::prepare();
-    let with_processes = std::env::args().any(|argument| argument == "--processes");
-    let stories: &[&[Story]] = match with_processes {
-        true => &[killed::STORIES, daemons::STORIES],
-        false => &[messages::STORIES, connecting::STORIES, leaving::STORIES, rings::STORIES, samples::STORIES],
-    };
+    prepare();
     let (mut passed, mut failed) = (0, vec![]);
     // One after the other, for they share the device.
     for (name, story) in stories.iter().copied().flatten().filter(|(name, _)| is_wanted(name)) {
@@ -80,6 +93,9 @@ fn inside() -> ExitCode {
         let seconds = at.elapsed().as_secs_f32();
         println!("test {name} ... {} ({seconds:.1} s)", if has_passed { "ok" } else { "FAILED" });
         if has_passed { passed += 1 } else { failed.push(name) }
+    }
+    if far::side().is_some() {
+        far::end();
     }
     failed.iter().for_each(|name| println!("failed: {name}"));
     let verdict = if failed.is_empty() && passed > 0 { "ok" } else { "FAILED" };

@@ -56,22 +56,12 @@ impl Program {
 
     /// A metric, the sum over all its labels.
     pub(crate) fn metric(&self, name: &str) -> u64 {
-        self.series(name, "")
+        series(self.metrics, name, "")
     }
 
     /// A metric of a class, the sum over all causes.
     pub(crate) fn of(&self, name: &str, class: Class) -> u64 {
-        self.series(name, &format!("class=\"{}\"", class.name()))
-    }
-
-    fn series(&self, name: &str, label: &str) -> u64 {
-        let Some(page) = page(self.metrics, "/metrics") else { return 0 };
-        let lines = page.lines().filter(|line| line.contains(label));
-        let values = lines.filter_map(|line| {
-            let rest = line.strip_prefix("sluice_mirror_")?.strip_prefix(name)?;
-            rest.starts_with(['{', ' ']).then(|| line.rsplit(' ').next()?.parse::<u64>().ok())?
-        });
-        values.sum()
+        of_class(self.metrics, name, class)
     }
 
     /// How many lines of its log have these words.
@@ -109,6 +99,22 @@ impl Drop for Program {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// The metric of a class, of the program that has its metrics there: the sum over all causes.
+pub(crate) fn of_class(metrics: &str, name: &str, class: Class) -> u64 {
+    series(metrics, name, &format!("class=\"{}\"", class.name()))
+}
+
+/// The sum of all series of a metric that have this label.
+pub(crate) fn series(metrics: &str, name: &str, label: &str) -> u64 {
+    let Some(page) = page(metrics, "/metrics") else { return 0 };
+    let lines = page.lines().filter(|line| line.contains(label));
+    let values = lines.filter_map(|line| {
+        let rest = line.strip_prefix("sluice_mirror_")?.strip_prefix(name)?;
+        rest.starts_with(['{', ' ']).then(|| line.rsplit(' ').next()?.parse::<u64>().ok())?
+    });
+    values.sum()
 }
 
 /// Waits until something is so, however slow the machine is.

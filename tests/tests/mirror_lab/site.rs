@@ -1,5 +1,6 @@
 //! A switch whose control traffic is mirrored, with what stands around it: namespaces `leaf` and `spine` behind its ports, which a bridge
-//! joins, an agent that copies with tc, both mirror programs, and the namespace `host` in which the collector's TAP is.
+//! joins, an agent that copies with tc, both mirror programs, and the host in which the collector's TAP is: the namespace `host`, or a machine
+//! of its own.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -16,23 +17,33 @@ use sluice_tests::lab::iproute::{attempt, batch, batch_in};
 use sluice_tests::lab::run;
 use tempfile::TempDir;
 
-use crate::lab::ADDRESS;
+use crate::collector::{Collector, Place};
+use crate::far;
 use crate::programs::{Program, until};
 
-pub(crate) const SPACES: [&str; 3] = ["leaf", "spine", "host"];
-const CONFIG: &str = "backend = \"tc\"
+/// Where daemons hear what the collector injects.
+const HOST: &str = "host";
+pub(crate) const SPACES: [&str; 3] = ["leaf", "spine", HOST];
+
+/// The configuration of the agent.
+fn config(place: Place) -> String {
+    format!(
+        "backend = \"tc\"
 tc.policy = \"skip_hw\"
 idle_timeout = \"none\"
 poll_interval = \"100ms\"
 [mirror]
-collector = \"10.9.0.1:4790\"
+collector = \"{}:4790\"
 [[port]]
 number = 1
 name = \"p1\"
 [[port]]
 number = 2
 name = \"p2\"
-";
+",
+        place.address()
+    )
+}
 
 /// The classes that tc mirrors.
 pub(crate) const CLASSES: [Class; 8] =
@@ -40,16 +51,22 @@ pub(crate) const CLASSES: [Class; 8] =
 
 /// All of it, which goes with this.
 pub(crate) struct Site {
+    place: Place,
     pub(crate) folder: TempDir,
     pub(crate) agent: Daemon,
     pub(crate) sender: Option<Program>,
-    pub(crate) collector: Option<Program>,
+    pub(crate) collector: Option<Collector>,
     pub(crate) daemons: Vec<Spawned>,
 }
 
 impl Site {
-    /// Starts it, silent as yet. The sender is given these options on top, and the collector injects into a TAP if it is to.
-    pub(crate) fn new(options: &[&str], has_tap: bool) -> Self {
+    /// Starts it, silent as yet. The sender is given these options on top.
+    pub(crate) fn new(options: &[&str]) -> Self {
+        Self::with(Place::Here, options, false)
+    }
+
+    /// The same with a collector there, which injects into a TAP if it is to.
+    pub(crate) fn with(place: Place, options: &[&str], has_tap: bool) -> Self {
         run("modprobe --all cls_flower sch_ingress act_mirred act_gact veth dummy bridge 8021q tun");
         batch(&SPACES.map(|name| format!("netns add {name}")));
         for space in SPACES {
@@ -65,17 +82,13 @@ impl Site {
             batch_in(space, &["link set lo up".into(), format!("link set eth0 mtu 9000 address {} up", mac(number))]);
         }
         let folder = tempfile::tempdir().unwrap();
-        let agent = Daemon::start_in(&new_folder(), CONFIG, true);
-        let (listen, capture) = (format!("{ADDRESS}:4790"), folder.path().join("control.pcapng"));
-        let mut args = vec!["--listen", &listen, "--write", capture.to_str().unwrap()];
-        if has_tap {
-            args.extend(["--tap", "mirror0"]);
-        }
-        let collector = Program::collect(folder.path(), &args).ready();
+        let agent = Daemon::start_in(&new_folder(), &config(place), true);
+        let collector = Collector::start(place, folder.path(), has_tap);
         let socket = agent.run_dir().join("mirror.sock");
         let args = [&["--agent", socket.to_str().unwrap(), "--name", "leaf-1"][..], options].concat();
         let sender = Program::send(folder.path(), &args).ready();
-        let site = Self { folder, agent, sender: Some(sender), collector: Some(collector), daemons: Vec::new() };
+        let (sender, collector) = (Some(sender), Some(collector));
+        let site = Self { place, folder, agent, sender, collector, daemons: Vec::new() };
         until("the sender is connected and reads the taps", || {
             site.sender().metric("send_connected") == 1
                 && std::fs::read_to_string("/proc/net/packet").unwrap().lines().count() > 8
@@ -87,7 +100,7 @@ impl Site {
         self.sender.as_ref().unwrap()
     }
 
-    pub(crate) fn collector(&self) -> &Program {
+    pub(crate) fn collector(&self) -> &Collector {
         self.collector.as_ref().unwrap()
     }
 
@@ -95,10 +108,87 @@ impl Site {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Starts a program in a namespace, which is killed with the site.
+    /// Writes a file, for the host as well.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+        if self.place == Place::There {
+            far::told(&format!("cat >{} <<'END'\n{text}\nEND", self.path(name)));
+        }
+    }
+
+    /// Starts a program in a namespace or in the host, which is killed with the site.
     pub(crate) fn spawn(&mut self, space: &str, command: &str) {
+        if self.is_far(space) {
+            let log = self.path(&format!("{}.log", command.split(' ').next().unwrap()));
+            far::told(&format!("{command} >{log} 2>&1 &"));
+            return;
+        }
         let log = self.folder.path().join(format!("daemon{}.log", self.daemons.len()));
         self.daemons.push(Spawned::new(space, command, &log));
+    }
+
+    /// What a program in a namespace or in the host prints.
+    pub(crate) fn told(&self, space: &str, command: &str) -> String {
+        if self.is_far(space) { far::told(&format!("{command} 2>/dev/null")) } else { told(space, command) }
+    }
+
+    fn is_far(&self, space: &str) -> bool {
+        self.place == Place::There && space == HOST
+    }
+
+    /// Makes the collector's TAP a device of the host that daemons can use, and gives them a way back of their own to the leaf: what goes into
+    /// the TAP there is read by nobody.
+    pub(crate) fn take_tap(&self) {
+        // By which device the host reaches the leaf, and over which next hop.
+        let (device, next_hop) = match self.place {
+            Place::Here => {
+                until("the TAP is there", || std::fs::exists("/sys/class/net/mirror0").unwrap());
+                batch(&[
+                    "link set mirror0 netns host".into(),
+                    "link add back netns host type veth peer name back netns leaf".into(),
+                ]);
+                self.told(HOST, "ip link set back up");
+                self.told(HOST, "ip addr add 10.30.0.3/24 dev back");
+                ("back", "10.30.0.1")
+            }
+            Place::There => {
+                until("the TAP is there", || far::told("ls /sys/class/net").contains("mirror0"));
+                batch(&[
+                    "link add back type veth peer name back netns leaf".into(),
+                    "link set back up".into(),
+                    "addr add 10.30.0.3/24 dev back".into(),
+                    "route add 10.20.0.1/32 via 10.30.0.1 dev back".into(),
+                ]);
+                for name in ["all", "cable"] {
+                    run(&format!("sysctl -qw net.ipv4.conf.{name}.rp_filter=0"));
+                }
+                run("sysctl -qw net.ipv4.ip_forward=1");
+                ("cable", "10.10.0.1")
+            }
+        };
+        for (space, device) in [(HOST, "mirror0"), (HOST, device), ("leaf", "back"), ("leaf", "eth0")] {
+            for name in ["all", device] {
+                self.told(space, &format!("sysctl -qw net.ipv4.conf.{name}.rp_filter=0"));
+            }
+        }
+        for words in [
+            "link set lo up",
+            "link set mirror0 address 02:00:00:00:0a:03 mtu 9000 up",
+            "addr add 10.20.0.3/24 dev mirror0",
+        ] {
+            self.told(HOST, &format!("ip {words}"));
+        }
+        batch_in("leaf", &["link set back up".into(), "addr add 10.30.0.1/24 dev back".into()]);
+        self.told(HOST, &format!("ip route add 10.20.0.1/32 via {next_hop} dev {device} src 10.20.0.3"));
+        assert!(self.collector().metric("collect_connections") == 1);
+    }
+
+    /// Ends all daemons.
+    pub(crate) fn end_daemons(&mut self) {
+        self.daemons.clear();
+        if self.place == Place::There {
+            far::told("pkill -x bird; pkill -x lldpd");
+        }
     }
 
     /// What tc has counted of a class.
@@ -152,7 +242,7 @@ impl Drop for Site {
             eprintln!(
                 "sender: {}\ncollector: {}",
                 self.sender.as_ref().map(Program::log).unwrap_or_default(),
-                self.collector.as_ref().map(Program::log).unwrap_or_default()
+                self.collector.as_ref().map(|collector| collector.log(self.folder.path())).unwrap_or_default()
             );
         }
         self.daemons.clear();
