@@ -22,6 +22,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors: FileDescriptorSet = protox::compile(FILES, ["proto"])?;
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     // Values of fields stay where the message was received.
-    tonic_prost_build::configure().build_transport(false).bytes(".sluice.v1.MatchField").compile_fds(descriptors)?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .bytes(".sluice.v1.MatchField")
+        .extern_path(".sluice.v1.DumpResponse", "crate::DumpResponse")
+        .compile_fds(descriptors)?;
     Ok(())
 }

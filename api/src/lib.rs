@@ -2,11 +2,13 @@
 //! sessions. `proto/` describes them.
 
 mod error;
+mod page;
 
 pub use self::error::{DOMAIN, Details};
 pub use self::generated::google::rpc;
 pub use self::generated::openoffload;
 pub use self::generated::sluice::v1;
+pub use self::page::DumpResponse;
 
 /// Laid out as the packages are, for they name each other so. The comments are in the `.proto` files.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]

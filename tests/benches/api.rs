@@ -23,6 +23,9 @@ use sluice_tests::daemon::{Daemon, binary};
 use sluice_tests::world::{SEED, eventually};
 use tokio::runtime::{Builder, Runtime};
 
+/// What is measured; all of it unless some are named as arguments.
+const PARTS: [&str; 3] = ["apply", "single", "dump"];
+
 const FLOWS: usize = 100_000;
 const BATCH: usize = 1_000;
 const ROUNDS: usize = 5;
@@ -56,9 +59,15 @@ fn main() {
         return;
     }
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let mut rows = add_many(&runtime);
-    rows.extend(add_singly(&runtime));
-    rows.push(dump(&runtime));
+    let named: Vec<_> = std::env::args().filter(|argument| PARTS.contains(&argument.as_str())).collect();
+    let mut rows = Vec::new();
+    for part in PARTS.iter().filter(|part| named.is_empty() || named.iter().any(|named| named == *part)) {
+        rows.extend(match *part {
+            "apply" => add_many(&runtime),
+            "single" => add_singly(&runtime),
+            _ => vec![dump(&runtime)],
+        });
+    }
     bench::write("api", &json!({ "rows": rows }));
 }
 

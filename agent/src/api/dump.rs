@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_api::v1;
 use sluice_api::v1::explain_request::Flow as Asked;
 use sluice_api::v1::explain_response::Verdict;
+use sluice_api::{DumpResponse, v1};
 use sluice_flow::Origin;
 use sluice_flow::backend::CountedApart;
 use tokio::sync::mpsc;
@@ -20,23 +20,26 @@ use super::reader::{Filter, FlowReader, read_name};
 use super::writer::{FlowWriter, count};
 use crate::service::{Explain, Explanation};
 
-/// Flows in one message.
-const PAGE: usize = 512;
+/// Bytes from which on further flows come in another message.
+const PAGE: usize = 128 * 1024;
+
+/// Messages that wait to be sent.
+const PAGES: usize = 4;
 
 /// How long a client may read nothing of a dump.
 const STALL: Duration = Duration::from_secs(60);
 
-/// Shows flows, a page at a time. A client that reads slowly holds that page: no lock, and one flow.
-pub(super) fn dump(api: &Arc<Api>, request: v1::DumpRequest) -> Result<Answers<v1::DumpResponse>, Status> {
+/// Shows flows, a page at a time. A client that reads slowly holds [`PAGES`] of them: no lock, and one flow.
+pub(super) fn dump(api: &Arc<Api>, request: v1::DumpRequest) -> Result<Answers<DumpResponse>, Status> {
     let form = request.form();
     let filter = Filter::read(request.filter.as_ref(), &*api.service.view().ports())?;
     let turn = api.walks.clone().try_acquire_owned();
     let turn = turn.map_err(|_| Status::resource_exhausted("too many dumps are under way"))?;
-    let (answer, answers) = mpsc::channel(2);
+    let (answer, answers) = mpsc::channel(PAGES);
     let (api, runtime) = (api.clone(), tokio::runtime::Handle::current());
     tokio::task::spawn_blocking(move || {
-        let send = |flows| {
-            let sent = timeout(STALL, answer.send(Ok(v1::DumpResponse { flows })));
+        let send = |page| {
+            let sent = timeout(STALL, answer.send(Ok(page)));
             if matches!(runtime.block_on(sent), Ok(Ok(()))) {
                 ControlFlow::Continue(())
             } else {
@@ -49,27 +52,31 @@ pub(super) fn dump(api: &Arc<Api>, request: v1::DumpRequest) -> Result<Answers<v
     Ok(answers)
 }
 
-fn walk(api: &Api, filter: &Filter, form: v1::MatchForm, send: impl Fn(Vec<v1::FlowStatus>) -> ControlFlow<()>) {
+fn walk(api: &Api, filter: &Filter, form: v1::MatchForm, send: impl Fn(DumpResponse) -> ControlFlow<()>) {
     let view = api.service.view();
     let ports = view.ports();
     let mut writer = FlowWriter::new(&ports, form);
+    let mut page = DumpResponse::default();
     if let Some(ufid) = filter.ufid() {
-        let known = view.named(ufid).filter(|known| filter.wants_in(&known.flow, known.state));
-        let _ = send(known.iter().map(|known| writer.status(known, view.now())).collect());
+        if let Some(known) = view.named(ufid).filter(|known| filter.wants_in(&known.flow, known.state)) {
+            page.push(&writer.status(&known, view.now()));
+        }
+        let _ = send(page);
         return;
     }
-    let mut page = Vec::with_capacity(PAGE);
+    let mut now = view.now();
     let mut goes_on = ControlFlow::Continue(());
     view.visit(&mut |flow| {
         if filter.wants_in(&flow.flow, flow.state) {
-            page.push(writer.status(&flow, view.now()));
-            if page.len() >= PAGE {
-                goes_on = send(std::mem::replace(&mut page, Vec::with_capacity(PAGE)));
+            page.push(&writer.status(&flow, now));
+            if page.size() >= PAGE {
+                goes_on = send(std::mem::take(&mut page));
+                now = view.now();
             }
         }
         goes_on
     });
-    if goes_on.is_continue() && !page.is_empty() {
+    if goes_on.is_continue() && page.size() > 0 {
         let _ = send(page);
     }
 }

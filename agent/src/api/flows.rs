@@ -1,7 +1,7 @@
 //! `Flows`: each call handed to its file, by whoever may make it.
 
-use sluice_api::v1;
 use sluice_api::v1::flows_server::Flows;
+use sluice_api::{DumpResponse, v1};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
@@ -15,7 +15,7 @@ type Stream<T> = ReceiverStream<Result<T, Status>>;
 impl Flows for Shared {
     type ApplyStream = Stream<v1::ApplyResponse>;
     type ReplaceStream = Stream<v1::ReplaceResponse>;
-    type DumpStream = Stream<v1::DumpResponse>;
+    type DumpStream = Stream<DumpResponse>;
     type WatchStream = Stream<v1::WatchResponse>;
     type CountersStream = Stream<v1::CountersResponse>;
 

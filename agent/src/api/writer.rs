@@ -5,7 +5,7 @@ use sluice_flow::backend::Placement;
 use sluice_flow::port::PortMap;
 use sluice_flow::table::FlowView;
 use sluice_flow::text::{LineWriter, Style};
-use sluice_flow::{Counters, EndReason, Event, Flow, FlowState, Timestamp, Ufid};
+use sluice_flow::{Counters, EndReason, Event, Flow, FlowState, Origin, Timestamp, Ufid};
 
 use super::errors::of_refusal;
 use super::fields::write_fields;
@@ -17,11 +17,15 @@ pub(super) struct FlowWriter<'a> {
     form: v1::MatchForm,
     /// Where a text is written before its length is known.
     text: Vec<u8>,
+    /// The owner of the last flow: most flows have the same.
+    owner: (Origin, String),
 }
 
 impl<'a> FlowWriter<'a> {
     pub(super) fn new(ports: &'a PortMap, form: v1::MatchForm) -> Self {
-        Self { lines: LineWriter::new(&Style { more: false, names: Some(ports) }), form, text: Vec::new() }
+        let lines = LineWriter::new(&Style { more: false, names: Some(ports) });
+        let owner = Origin::default();
+        Self { lines, form, text: Vec::new(), owner: (owner, owner.to_string()) }
     }
 
     /// A flow as it is wanted.
@@ -44,12 +48,19 @@ impl<'a> FlowWriter<'a> {
         }
     }
 
+    fn owner(&mut self, origin: Origin) -> String {
+        if self.owner.0 != origin {
+            self.owner = (origin, origin.to_string());
+        }
+        self.owner.1.clone()
+    }
+
     /// A flow as it stands.
     pub(super) fn status(&mut self, view: &FlowView, now: Timestamp) -> v1::FlowStatus {
         let refused = view.refusal.as_ref().filter(|_| view.state == FlowState::Refused);
         v1::FlowStatus {
             flow: Some(self.flow(&view.flow)),
-            owner: view.flow.origin.to_string(),
+            owner: self.owner(view.flow.origin),
             state: state(view.state).into(),
             placement: placement(view.placement).into(),
             count: Some(count(view.counters, now)),
@@ -64,7 +75,7 @@ impl<'a> FlowWriter<'a> {
             kind: kind(event).into(),
             time: Some((*at).into()),
             flow: Some(self.flow(event.flow())),
-            owner: event.flow().origin.to_string(),
+            owner: self.owner(event.flow().origin),
             placement: placement(event.placement()).into(),
             refusal: event.refusal().map(of_refusal),
             reason: event.reason().map_or(v1::EndReason::Unspecified, reason).into(),
@@ -77,11 +88,17 @@ impl<'a> FlowWriter<'a> {
 fn written(text: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> String {
     text.clear();
     write(text);
-    String::from_utf8_lossy(text).into_owned()
+    utf8(text.clone())
 }
 
 pub(super) fn ufid_text(ufid: Ufid) -> String {
-    written(&mut Vec::with_capacity(Ufid::TEXT_LENGTH), |text| LineWriter::push_ufid(text, ufid))
+    let mut text = Vec::with_capacity(Ufid::TEXT_LENGTH);
+    LineWriter::push_ufid(&mut text, ufid);
+    utf8(text)
+}
+
+fn utf8(text: Vec<u8>) -> String {
+    String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 /// What a flow has counted.
