@@ -84,6 +84,9 @@ pub struct Options {
     /// with 2 if something refuses the start
     #[arg(long, conflicts_with = "check")]
     preflight: bool,
+    /// Take the rules of an agent that was killed out of the device, but for those of flows that the log keeps, and exit
+    #[arg(long, conflicts_with_all = ["check", "preflight"])]
+    sweep: bool,
     /// With --preflight, print one JSON object
     #[arg(long, requires = "preflight")]
     json: bool,
@@ -256,6 +259,10 @@ impl Daemon {
                 flush(agent);
             }
         })?;
+        if options.sweep {
+            // A start has taken out what no flow of the log wants.
+            return end(runtime, lifecycle);
+        }
         daemon.note_coverage(&mut lifecycle);
         daemon.note_reinstatement(&mut lifecycle);
         let (ask, asked) = mpsc::unbounded_channel();
@@ -283,13 +290,18 @@ impl Daemon {
         let reason =
             runtime.block_on(until_the_end(&mut lifecycle, asked, Reloads::new(reloader), daemon.agent.clone()));
         notify(&[NotifyState::Stopping]);
-        let report = runtime.block_on(lifecycle.stop());
-        tracing::info!("{report}");
-        // A thread that hangs in a device must not keep the process.
-        runtime.shutdown_background();
-        reason?;
-        if report.is_clean() { Ok(()) } else { Err(End::Died(report.to_string().into())) }
+        let ended = end(runtime, lifecycle);
+        reason.and(ended)
     }
+}
+
+/// Stops all parts.
+fn end(runtime: Runtime, lifecycle: Lifecycle) -> Result<(), End> {
+    let report = runtime.block_on(lifecycle.stop());
+    tracing::info!("{report}");
+    // A thread that hangs in a device must not keep the process.
+    runtime.shutdown_background();
+    if report.is_clean() { Ok(()) } else { Err(End::Died(report.to_string().into())) }
 }
 
 /// Serves signals and requests until one of them, or the death of a part, ends the agent.

@@ -369,6 +369,7 @@ fn what_is_deployed_is_right() {
     assert_eq!(promtool.code, Some(0), "{}", promtool.err);
     let units = [
         ("sluiced", "--threshold=20"),
+        ("sluiced-sweep", "--threshold=20"),
         ("sluice-mirror-send", "--threshold=25"),
         ("sluice-mirror-collect", "--threshold=25"),
     ];

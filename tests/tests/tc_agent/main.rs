@@ -114,6 +114,9 @@ const STORIES: &[Story] = &[
     ("a_kill_of_either_leaves_no_rule_without_its_flow", |_| {
         source::a_kill_of_either_leaves_no_rule_without_its_flow();
     }),
+    ("a_sweep_takes_out_what_ovs_wanted_of_a_killed_agent_and_leaves_what_was_typed", |_| {
+        source::a_sweep_takes_out_what_ovs_wanted_of_a_killed_agent_and_leaves_what_was_typed();
+    }),
     ("ovs_vswitchd_counts_and_keeps_what_is_forwarded_past_it", |_| {
         feedback::ovs_vswitchd_counts_and_keeps_what_is_forwarded_past_it();
     }),

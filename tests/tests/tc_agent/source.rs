@@ -1,12 +1,13 @@
 //! Flows of an unmodified ovs-vswitchd on the kernel's datapath, forwarded by tc in front of it.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use sluice_control::Client;
-use sluice_tests::daemon::{Daemon, binary};
+use sluice_tests::daemon::{Daemon, binary, run as process};
 use sluice_tests::lab::OffloadingVswitchd;
 use sluice_tests::lab::iproute::{batch, batch_in};
 use sluice_tests::lab::switch::{Switch, eventually, run, sluice};
@@ -398,4 +399,32 @@ pub(crate) fn a_kill_of_either_leaves_no_rule_without_its_flow() {
     let daemon = beside.agent();
     assert!(carrier(&daemon).is_none_or(|flow| flow["actions"] == "drop"));
     stream::send_in_vain(20);
+}
+
+/// As systemd has it done once it has given the agent up.
+pub(crate) fn a_sweep_takes_out_what_ovs_wanted_of_a_killed_agent_and_leaves_what_was_typed() {
+    let beside = Beside::new();
+    batch(&["link add other up type dummy".to_owned()]);
+    let start = || start(&beside.switch, "[[port]]\nnumber = 1000\nname = \"other\"\n[source.ovs]\n");
+    let mut daemon = start();
+    let sweep = |daemon: &Daemon| {
+        let config = daemon.folder().join("sluiced.toml");
+        process(Command::new(binary("sluiced")).args(["--sweep", "--config"]).arg(config))
+    };
+    assert_eq!(stream::send(20), 20);
+    eventually("the flow has a rule", || carrier(&daemon).is_some_and(|flow| flow["state"] == "partial"));
+    sluice(&daemon, &["add-flow", "--permanent", "in_port(other),eth_type(0x0806)", "drop"]);
+    let refused = sweep(&daemon);
+    assert_eq!(refused.code, Some(2), "the agent lives: {}", refused.err);
+    assert!(!beside.switch.filters("client").is_empty());
+
+    daemon.signal("KILL");
+    daemon.wait();
+    let swept = sweep(&daemon);
+    assert_eq!(swept.code, Some(0), "{}", swept.err);
+    assert!(beside.switch.filters("client").is_empty(), "{}", run("tc filter show dev client ingress"));
+    assert_eq!(beside.switch.filters("other").len(), 1);
+    let flows = sluice(&start(), &["dump-flows", "-m"]);
+    let typed = flows.lines().find(|line| line.contains("in_port(other)")).unwrap();
+    assert!(typed.contains("offloaded:partial"), "{typed}");
 }
