@@ -251,15 +251,16 @@ impl Daemon {
         if let Some(opened) = opened {
             daemon.agent.keep_flows(opened, &mut lifecycle)?;
         }
-        let cleanup = daemon.cleanup.clone();
+        let (is_sweep, cleanup) = (options.sweep, daemon.cleanup.clone());
         parts.run(&daemon.agent, &mut lifecycle, move |agent| {
             // Nobody is told any more what is copied where.
             agent.mirroring.end();
-            if agent.config().on_exit == OnExit::Flush || cleanup.load(Ordering::Relaxed) {
+            // What a sweep leaves is for the next start.
+            if !is_sweep && (agent.config().on_exit == OnExit::Flush || cleanup.load(Ordering::Relaxed)) {
                 flush(agent);
             }
         })?;
-        if options.sweep {
+        if is_sweep {
             // A start has taken out what no flow of the log wants.
             return end(runtime, lifecycle);
         }

@@ -405,7 +405,11 @@ pub(crate) fn a_kill_of_either_leaves_no_rule_without_its_flow() {
 pub(crate) fn a_sweep_takes_out_what_ovs_wanted_of_a_killed_agent_and_leaves_what_was_typed() {
     let beside = Beside::new();
     batch(&["link add other up type dummy".to_owned()]);
-    let start = || start(&beside.switch, "[[port]]\nnumber = 1000\nname = \"other\"\n[source.ovs]\n");
+    let start = || {
+        // What an end takes out, a sweep does not.
+        let keys = format!("{KEYS}\non_exit = \"flush\"");
+        beside.switch.start_on::<&str>(&[], &keys, "[[port]]\nnumber = 1000\nname = \"other\"\n[source.ovs]\n")
+    };
     let mut daemon = start();
     let sweep = |daemon: &Daemon| {
         let config = daemon.folder().join("sluiced.toml");
