@@ -98,6 +98,7 @@ fn written_and_heard(place: Place) {
     });
 
     site.end_daemons();
+    // Nothing more is said.
     for space in ["leaf", "spine"] {
         batch_in(space, &["addr flush dev eth0".into(), "link del eth0.7".into(), "link del s9".into()]);
         within(space, || std::fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "1").unwrap());
