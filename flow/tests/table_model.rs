@@ -15,7 +15,7 @@ use sluice_flow::backend::{Change, Handle, LostRule, Operation, Outcome, Placeme
 use sluice_flow::counters::{Counters, Reading, Sampled};
 use sluice_flow::table::queue::{LookQueue, Reader};
 use sluice_flow::table::{
-    Accepted, Completed, Freed, Limits, Look, Settlement, TableError, Unwritten, UnwrittenReader, Waiter,
+    Accepted, Completed, Freed, Limits, Look, ReplyTo, Settlement, TableError, Unwritten, UnwrittenReader, Waiter,
 };
 use sluice_flow::ufid::Seed;
 use sluice_flow::{
@@ -64,7 +64,7 @@ impl Bell {
 }
 
 impl Waiter for Bell {
-    fn settled(&self, _flow: FlowId, _outcome: &Settlement) {
+    fn settled(&self, _request: u32, _flow: FlowId, _outcome: &Settlement) {
         self.ring();
     }
 }
@@ -179,9 +179,9 @@ impl World {
     }
 
     /// Does something that is accepted, and waits for its outcome.
-    fn wait_for(&self, ask: impl FnOnce(Arc<Bell>) -> Result<Accepted, TableError>) -> FlowId {
+    fn wait_for(&self, ask: impl FnOnce(ReplyTo) -> Result<Accepted, TableError>) -> FlowId {
         let outcome = Arc::<Bell>::default();
-        let accepted = ask(outcome.clone()).expect("it is accepted");
+        let accepted = ask(outcome.clone().into()).expect("it is accepted");
         self.hand_over(accepted);
         outcome.wait();
         accepted.flow

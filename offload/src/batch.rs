@@ -132,7 +132,7 @@ impl Batch {
 }
 
 impl Waiter for Batch {
-    fn settled(&self, flow: FlowId, outcome: &Settlement) {
+    fn settled(&self, _: u32, flow: FlowId, outcome: &Settlement) {
         let count = match outcome {
             Settlement::Installed(_) => &self.installed,
             Settlement::Refused(refusal) => {
@@ -180,7 +180,7 @@ mod tests {
                                 2 => Settlement::Deleted(Counters { packets: 7, ..Counters::default() }),
                                 _ => Settlement::Installed(Placement::Hardware),
                             };
-                            batch.settled(flow(slot), &outcome);
+                            batch.settled(0, flow(slot), &outcome);
                         }
                     });
                 }
@@ -202,7 +202,7 @@ mod tests {
             scope.spawn(|| {
                 for slot in 0..5 {
                     std::thread::sleep(Duration::from_millis(500));
-                    batch.settled(flow(slot), &Settlement::Installed(Placement::Hardware));
+                    batch.settled(0, flow(slot), &Settlement::Installed(Placement::Hardware));
                 }
             });
             let tally = batch.wait(Duration::from_secs(2));
@@ -216,7 +216,7 @@ mod tests {
             let batch = Batch::default();
             (0..100).for_each(|_| batch.expect_one());
             std::thread::scope(|scope| {
-                scope.spawn(|| (0..70).for_each(|slot| batch.settled(flow(slot), &Settlement::Superseded)));
+                scope.spawn(|| (0..70).for_each(|slot| batch.settled(0, flow(slot), &Settlement::Superseded)));
                 assert!(batch.wait_until_at_most(40, Duration::from_secs(30)));
                 assert!(batch.outstanding() <= 40);
             });
@@ -230,7 +230,7 @@ mod tests {
         let batch = Batch::default();
         batch.expect_one();
         batch.expect_one();
-        batch.settled(flow(1), &Settlement::Installed(Placement::Software));
+        batch.settled(0, flow(1), &Settlement::Installed(Placement::Software));
         assert_eq!(batch.wait(Duration::ZERO).outstanding, 1);
         batch.expect_one_less();
         assert_eq!(batch.wait(Duration::from_secs(30)).outstanding, 0);

@@ -43,7 +43,7 @@
 //!     }
 //!     let batch = Arc::new(Batch::default());
 //!     batch.expect_one();
-//!     queue.add(flow, Some(batch.clone())).expect("there is room");
+//!     queue.add(flow, Some(batch.clone().into())).expect("there is room");
 //!     assert_eq!(batch.wait(Duration::from_secs(10)).installed, 1);
 //!     // The worker ends when nobody can stop it any more.
 //!     drop(stop);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sluice_flow::backend::{Capabilities, LostRule, Placement};
 use sluice_flow::port::GonePort;
-use sluice_flow::table::{Accepted, TableError, Waiter};
+use sluice_flow::table::{Accepted, ReplyTo, TableError};
 use sluice_flow::{Backend, Cause, ChainId, Clock, EndReason, Flow, FlowId, FlowTable, PortNumber, Refusal, Timestamp};
 
 use super::alike::Alike;
@@ -66,18 +66,13 @@ impl OffloadQueue {
     }
 
     /// Takes a new flow on.
-    pub fn add(&self, flow: Flow, waiter: Option<Arc<dyn Waiter>>) -> Result<FlowId, TableError> {
-        self.accept(flow, self.clock.now(), waiter).map(|accepted| self.hand_over(accepted))
+    pub fn add(&self, flow: Flow, reply_to: Option<ReplyTo>) -> Result<FlowId, TableError> {
+        self.accept(flow, self.clock.now(), reply_to).map(|accepted| self.hand_over(accepted))
     }
 
     /// Takes a new flow on, to be handed over by the caller.
-    pub(super) fn accept(
-        &self,
-        flow: Flow,
-        now: Timestamp,
-        waiter: Option<Arc<dyn Waiter>>,
-    ) -> Result<Accepted, TableError> {
-        self.admit(flow, |flow| self.table.add(flow, now, waiter))
+    pub(super) fn accept(&self, flow: Flow, now: Timestamp, reply_to: Option<ReplyTo>) -> Result<Accepted, TableError> {
+        self.admit(flow, |flow| self.table.add(flow, now, reply_to))
     }
 
     /// Takes a flow on again that was accepted in an earlier run; see [`FlowTable::restore`].
@@ -103,23 +98,18 @@ impl OffloadQueue {
     }
 
     /// Takes new actions of a flow on; see [`FlowTable::modify`].
-    pub fn modify(
-        &self,
-        flow: Flow,
-        keep_old_rule: bool,
-        waiter: Option<Arc<dyn Waiter>>,
-    ) -> Result<FlowId, TableError> {
+    pub fn modify(&self, flow: Flow, keep_old_rule: bool, reply_to: Option<ReplyTo>) -> Result<FlowId, TableError> {
         // A key alone names the flow that has this match, whatever UFID it was given.
         let was_named = || flow.ufid != self.table.seed().names(&flow.matching(), flow.priority).1;
         let by_match = || self.table.find_same(&flow).filter(|_| !was_named());
         let id = self.table.find(flow.ufid).or_else(by_match).ok_or(TableError::NotFound)?;
-        let accepted = self.table.modify(id, flow, keep_old_rule, self.clock.now(), waiter)?;
+        let accepted = self.table.modify(id, flow, keep_old_rule, self.clock.now(), reply_to)?;
         Ok(self.hand_over(accepted))
     }
 
     /// Takes the end of a flow on.
-    pub fn delete(&self, id: FlowId, reason: EndReason, waiter: Option<Arc<dyn Waiter>>) -> Result<FlowId, TableError> {
-        self.table.delete(id, reason, self.clock.now(), waiter).map(|accepted| self.hand_over(accepted))
+    pub fn delete(&self, id: FlowId, reason: EndReason, reply_to: Option<ReplyTo>) -> Result<FlowId, TableError> {
+        self.table.delete(id, reason, self.clock.now(), reply_to).map(|accepted| self.hand_over(accepted))
     }
 
     /// Takes the end of all flows on; those that jump to other chains before those in them. A device that keeps up is not
@@ -127,12 +117,13 @@ impl OffloadQueue {
     pub fn delete_all(&self, reason: EndReason, batch: &Arc<Batch>) {
         let mut later: BTreeMap<ChainId, Vec<FlowId>> = BTreeMap::new();
         let mut keeps_up = true;
+        let reply_to = ReplyTo::from(batch.clone());
         let mut delete = |id| {
             if keeps_up && batch.outstanding() >= REMOVALS_UNDER_WAY {
                 keeps_up = batch.wait_until_at_most(REMOVALS_UNDER_WAY / 2, STALL);
             }
             batch.expect_one();
-            if self.delete(id, reason, Some(batch.clone())).is_err() {
+            if self.delete(id, reason, Some(reply_to.clone())).is_err() {
                 batch.expect_one_less();
             }
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sluice_flow::table::{Accepted, TableError, Waiter};
+use sluice_flow::table::{Accepted, ReplyTo, TableError};
 use sluice_flow::{Flow, FlowId, Timestamp};
 
 use super::batch::Batch;
@@ -16,7 +16,7 @@ impl OffloadQueue {
 
     /// Takes many new flows on, whose outcomes `batch` shall hear of.
     pub fn counted_series(&self, batch: Arc<Batch>) -> CountedSeries<'_> {
-        CountedSeries { series: self.series(), batch, promised: 0 }
+        CountedSeries { series: self.series(), reply_to: batch.clone().into(), batch, promised: 0 }
     }
 }
 
@@ -35,8 +35,8 @@ impl Series<'_> {
     const GROUP: usize = 64;
 
     /// Takes a new flow on. It counts as accepted at the time when its group was begun.
-    pub fn add(&mut self, flow: Flow, waiter: Arc<dyn Waiter>) -> Result<FlowId, TableError> {
-        let accepted = self.queue.accept(flow, self.now, Some(waiter))?;
+    pub fn add(&mut self, flow: Flow, reply_to: ReplyTo) -> Result<FlowId, TableError> {
+        let accepted = self.queue.accept(flow, self.now, Some(reply_to))?;
         self.group.push(accepted);
         if self.group.len() >= Self::GROUP {
             self.hand_over();
@@ -63,6 +63,8 @@ impl Drop for Series<'_> {
 pub struct CountedSeries<'q> {
     series: Series<'q>,
     batch: Arc<Batch>,
+    /// The batch.
+    reply_to: ReplyTo,
     /// Outcomes that the batch expects of requests that are still to come.
     promised: usize,
 }
@@ -74,7 +76,7 @@ impl CountedSeries<'_> {
             self.batch.expect(Series::GROUP);
             self.promised = Series::GROUP;
         }
-        let flow = self.series.add(flow, self.batch.clone())?;
+        let flow = self.series.add(flow, self.reply_to.clone())?;
         self.promised -= 1;
         Ok(flow)
     }

@@ -11,7 +11,7 @@ use sluice_flow::action::{ActionKind, named_meters};
 use sluice_flow::backend::{
     ChainChange, ChainCompletion, ChainOperation, Change, Completion, InstallQueue, MissPolicy, Operation, Outcome,
 };
-use sluice_flow::table::{Completed, Freed, Look};
+use sluice_flow::table::{Completed, Freed, Look, Reply};
 use sluice_flow::ufid::Ufid;
 use sluice_flow::{ChainId, Clock, Flow, FlowId, FlowTable, Refusal, Timestamp};
 
@@ -52,8 +52,12 @@ pub struct Worker {
     chains_done: Vec<ChainCompletion>,
     /// Changes that are held back until a change to a chain is over, whichever worker has that.
     held_back: HashMap<FlowId, (Change, Arc<Pending>), foldhash::fast::RandomState>,
+    /// Flows to look at; empty but while they are gathered.
+    taken: Vec<FlowId>,
     /// Flows whose change has an outcome, to be looked at again.
     finished: Vec<FlowId>,
+    /// What those are yet to hear who wait.
+    replies: Vec<Reply>,
     /// Copied to `statistics` once a batch.
     report: WorkerReport,
     statistics: Arc<WorkerStatistics>,
@@ -74,8 +78,8 @@ impl Worker {
         (batch, chain_miss): (usize, MissPolicy),
     ) -> Self {
         install.set_waker(inbox.waker());
-        let (journal, asked, in_flight, finished, report, statistics) = Default::default();
-        let (chains_in_flight, chains_done, held_back) = Default::default();
+        let (journal, asked, in_flight, finished, replies, report, statistics) = Default::default();
+        let (chains_in_flight, chains_done, held_back, taken) = Default::default();
         Self {
             table,
             clock,
@@ -94,7 +98,9 @@ impl Worker {
             chains_in_flight,
             chains_done,
             held_back,
+            taken,
             finished,
+            replies,
             report,
             statistics,
         }
@@ -143,12 +149,13 @@ impl Worker {
                 let now = self.clock.now();
                 done.drain(..).for_each(|completion| self.complete(completion, now));
                 self.in_flight.extend(self.asked.drain(..).map(|change| (change.flow, change)));
-                // Before the looks tell who waits: what they were told of is counted.
+                // Before anybody who waits is told: what they are told of is counted.
                 self.report.in_flight = self.in_flight.len();
                 self.statistics.set(&self.report);
                 for id in std::mem::take(&mut self.finished) {
                     self.look(id, &mut batch);
                 }
+                self.replies.clear();
             }
             self.retries.go_on();
             self.room.tell();
@@ -182,10 +189,11 @@ impl Worker {
 
     /// Looks at a batch of flows at most, so that completions have their turn.
     fn gather(&mut self, batch: &mut Vec<Change>) {
-        for _ in 0..self.batch.min(self.spare()) {
-            let Some(id) = self.inbox.take() else { break };
-            self.look(id, batch);
-        }
+        let mut taken = std::mem::take(&mut self.taken);
+        let at_most = self.batch.min(self.spare());
+        taken.extend(std::iter::from_fn(|| self.inbox.take()).take(at_most));
+        taken.drain(..).for_each(|id| self.look(id, batch));
+        self.taken = taken;
     }
 
     fn submit(&mut self, batch: &mut Vec<Change>, done: &mut Vec<Completion>) {
@@ -307,7 +315,7 @@ impl Worker {
 
     fn finish(&mut self, change: &Change, result: Result<Outcome, Refusal>, now: Timestamp) {
         let in_place = matches!(result, Ok(Outcome::InPlace { .. }));
-        let Completed { latency, freed } = self.table.complete(change, result, now);
+        let Completed { latency, freed, reply } = self.table.complete(change, result, now);
         // A move is nobody's wish.
         if let (true, Some(latency), Operation::Install(flow) | Operation::Modify(_, flow)) =
             (in_place, latency, &change.operation)
@@ -316,6 +324,7 @@ impl Worker {
         }
         self.set_free(&freed);
         self.finished.push(change.flow);
+        self.replies.extend(reply);
     }
 
     /// Has flows looked at that waited at chains for something that has happened, and closes chains that nobody needs.

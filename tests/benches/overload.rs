@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use serde_json::{Value, json};
 use sluice_agent::config::Config;
 use sluice_flow::port::PortKind;
-use sluice_flow::table::{Settlement, TableError, Waiter};
+use sluice_flow::table::{ReplyTo, Settlement, TableError, Waiter};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{EndReason, FlowId, Port, PortNumber, Refusal};
 use sluice_tests::bench::{self, five_tuples, quantile, resident};
@@ -57,7 +57,7 @@ struct Done {
 }
 
 impl Waiter for Request {
-    fn settled(&self, flow: FlowId, outcome: &Settlement) {
+    fn settled(&self, _: u32, flow: FlowId, outcome: &Settlement) {
         let is_deletion = match outcome {
             Settlement::Installed(_) => false,
             Settlement::Deleted(_) => true,
@@ -119,8 +119,8 @@ impl Bench {
         Self { world, flows, done: unbounded(), in_device: Default::default() }
     }
 
-    fn waiter(&self) -> Option<Arc<dyn Waiter>> {
-        Some(Arc::new(Request { began: Instant::now(), done: self.done.0.clone() }))
+    fn reply_to(&self) -> Option<ReplyTo> {
+        Some(ReplyTo::new(Request { began: Instant::now(), done: self.done.0.clone() }))
     }
 
     /// Fills the device as fast as it takes flows. Gives how many changes it takes a second.
@@ -130,7 +130,7 @@ impl Bench {
             let waiting = self.world.agent.table.census().unsettled();
             for _ in 0..(LIMIT / 2).saturating_sub(waiting) {
                 let flow = self.flows.next().expect("there is no end of flows");
-                self.world.agent.queue.add(flow, self.waiter()).expect("there is room");
+                self.world.agent.queue.add(flow, self.reply_to()).expect("there is room");
             }
             std::thread::sleep(Duration::from_millis(1));
             self.in_device.extend(self.done.1.try_iter().map(|done| done.flow));
@@ -154,7 +154,7 @@ impl Bench {
             let due = (elapsed.as_secs_f64() * service_rate * OFFERED) as u64;
             while offered < due {
                 offered += 1;
-                match self.world.agent.queue.add(next.clone(), self.waiter()) {
+                match self.world.agent.queue.add(next.clone(), self.reply_to()) {
                     Ok(_) => {
                         report.accepted += 1;
                         next = self.flows.next().expect("there is no end of flows");
@@ -167,7 +167,7 @@ impl Bench {
                 || self.in_device.len() > FLOWS
             {
                 let Some(oldest) = self.in_device.pop_front() else { break };
-                let deleted = self.world.agent.queue.delete(oldest, EndReason::Deleted, self.waiter());
+                let deleted = self.world.agent.queue.delete(oldest, EndReason::Deleted, self.reply_to());
                 deleted.expect("deletions are never turned away");
                 report.deletes += 1;
             }

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use sluice_flow::port::{Port, PortKind, PortNumber};
-use sluice_flow::table::{FlowState, Limits};
+use sluice_flow::table::{FlowState, Limits, ReplyTo};
 use sluice_flow::text::{self, LineReader, Style, parse_actions, parse_key};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{ActionList, Backend, Clock, EndReason, Expiry, Field, Flow, FlowTable, MaskedKey, Priority};
@@ -104,9 +104,9 @@ fn stages(lines: &str, count: usize) -> [Duration; STAGES.len()] {
 
     let path = Path::new(count);
     let mut ids = Vec::with_capacity(count);
-    let installed = path.pass(count, |queue, batch| {
+    let installed = path.pass(count, |queue, reply_to| {
         for flow in flows {
-            ids.push(queue.add(flow, Some(batch.clone())).expect("there is room"));
+            ids.push(queue.add(flow, Some(reply_to.clone())).expect("there is room"));
         }
     });
     assert_eq!(path.table.census().in_state(FlowState::Offloaded), count);
@@ -117,14 +117,14 @@ fn stages(lines: &str, count: usize) -> [Duration; STAGES.len()] {
         flow.with_actions(actions[number % actions.len()].clone())
     };
     let others: Vec<_> = ids.iter().enumerate().map(wanted).collect();
-    let modified = path.pass(count, |queue, batch| {
+    let modified = path.pass(count, |queue, reply_to| {
         for flow in others {
-            queue.modify(flow, false, Some(batch.clone())).expect("it is there");
+            queue.modify(flow, false, Some(reply_to.clone())).expect("it is there");
         }
     });
-    let removed = path.pass(count, |queue, batch| {
+    let removed = path.pass(count, |queue, reply_to| {
         for id in ids {
-            queue.delete(id, EndReason::Deleted, Some(batch.clone())).expect("it is there");
+            queue.delete(id, EndReason::Deleted, Some(reply_to.clone())).expect("it is there");
         }
     });
     assert_eq!(path.table.census().live(), 0);
@@ -157,12 +157,13 @@ impl Path {
     }
 
     /// So many requests, and all that a worker does about them: the time of each of both.
-    fn pass(&self, count: usize, request: impl FnOnce(&OffloadQueue, &Arc<Batch>)) -> [Duration; 2] {
+    fn pass(&self, count: usize, request: impl FnOnce(&OffloadQueue, &ReplyTo)) -> [Duration; 2] {
         let (queue, mut workers) =
             OffloadQueue::new(self.table.clone(), &self.nic, self.clock.clone(), 1, 8).expect("the device has a queue");
         let batch = Arc::new(Batch::default());
+        let reply_to = ReplyTo::from(batch.clone());
         (0..count).for_each(|_| batch.expect_one());
-        let (acceptance, ()) = cpu_timed(|| request(&queue, &batch));
+        let (acceptance, ()) = cpu_timed(|| request(&queue, &reply_to));
         let worker = workers.pop().expect("one worker");
         let (stop, stopped) = crossbeam_channel::bounded(0);
         let (work, ()) = std::thread::scope(|scope| {

@@ -100,7 +100,7 @@ fn refused_flows_say_why_and_are_taken_when_the_device_can() {
     faults.set(Plan { refuses_every: Some(1), ..Plan::default() });
     let batch = Arc::new(Batch::default());
     batch.expect_one();
-    let id = world.agent.queue.add(world.udp_flow(1, "2"), Some(batch.clone())).expect("accepted");
+    let id = world.agent.queue.add(world.udp_flow(1, "2"), Some(batch.clone().into())).expect("accepted");
     let tally = batch.wait(Duration::from_secs(10));
     assert_eq!(tally.refusals[0].1.to_string(), "device: as the test demands");
     // It may be tried again just now, for ports came at the start.

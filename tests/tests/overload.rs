@@ -12,7 +12,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use sluice_agent::config::Config;
 use sluice_flow::port::PortKind;
-use sluice_flow::table::{Settlement, TableError, Waiter};
+use sluice_flow::table::{ReplyTo, Settlement, TableError, Waiter};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{EndReason, FlowId, Port, PortNumber, Refusal};
 use sluice_tests::bench::five_tuples;
@@ -61,13 +61,13 @@ impl Ledger {
         self.served.load(Ordering::SeqCst)
     }
 
-    fn request(self: &Arc<Self>) -> Option<Arc<dyn Waiter>> {
-        Some(Arc::new(Request { ledger: self.clone(), served_before: self.served() }))
+    fn request(self: &Arc<Self>) -> Option<ReplyTo> {
+        Some(ReplyTo::new(Request { ledger: self.clone(), served_before: self.served() }))
     }
 }
 
 impl Waiter for Request {
-    fn settled(&self, flow: FlowId, outcome: &Settlement) {
+    fn settled(&self, _: u32, flow: FlowId, outcome: &Settlement) {
         let ledger = &self.ledger;
         let waited = ledger.served.fetch_add(1, Ordering::SeqCst) - self.served_before;
         match outcome {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sluice_api::v1::apply_response::Answer as Told;
 use sluice_api::v1::operation::Change;
 use sluice_api::{rpc, v1};
+use sluice_flow::table::ReplyTo;
 use sluice_flow::{ControllerName, Origin};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -137,10 +138,11 @@ fn accept(
     let settling = Operations::new(operations.iter().map(|operation| operation.id).collect());
     let mut accepted = Vec::with_capacity(operations.len());
     let mut acceptances = Vec::with_capacity(operations.len());
-    for (place, operation) in operations.into_iter().enumerate() {
+    let reply_to = ReplyTo::from(settling.clone());
+    for ((place, operation), number) in operations.into_iter().enumerate().zip(0..) {
         let read = read_change(&mut reader, &ports, origin, operation.change.as_ref());
         let result = read.map_err(rpc::Status::from).and_then(|(request, named)| {
-            let request = stream.request(&settling.waiter(place), || request.clone());
+            let request = stream.request(&reply_to.request(number), || request.clone());
             request.map_err(|error| of_error(&error)).map(|_| named)
         });
         let (ufid, error) = match result {

@@ -27,22 +27,11 @@ pub(super) struct Operations {
     is_there: Notify,
 }
 
-/// Hears of the outcome of one operation.
-pub(super) struct OperationWaiter {
-    operations: Arc<Operations>,
-    place: usize,
-}
-
 impl Operations {
     /// Operations by the names that their caller gave them. Those that are not accepted have no outcome.
     pub(super) fn new(ids: Vec<u64>) -> Arc<Self> {
         let settled = ids.iter().map(|_| OnceLock::new()).collect();
         Arc::new(Self { ids, settled, awaited: AtomicUsize::new(NOBODY), is_there: Notify::new() })
-    }
-
-    /// Who hears of the outcome of the operation at a place.
-    pub(super) fn waiter(self: &Arc<Self>, place: usize) -> Arc<OperationWaiter> {
-        Arc::new(OperationWaiter { operations: self.clone(), place })
     }
 
     /// Waits for the outcome of the operation at a place.
@@ -80,12 +69,14 @@ impl Operations {
     }
 }
 
-impl Waiter for OperationWaiter {
-    fn settled(&self, _: FlowId, outcome: &Settlement) {
+/// Each request has the number of its place.
+impl Waiter for Operations {
+    fn settled(&self, request: u32, _: FlowId, outcome: &Settlement) {
+        let place = request as usize;
         // There is one outcome.
-        let _ = self.operations.settled[self.place].set(outcome.clone());
-        if self.operations.awaited.load(Ordering::SeqCst) == self.place {
-            self.operations.is_there.notify_one();
+        let _ = self.settled[place].set(outcome.clone());
+        if self.awaited.load(Ordering::SeqCst) == place {
+            self.is_there.notify_one();
         }
     }
 }
@@ -100,9 +91,9 @@ mod tests {
     #[tokio::test]
     async fn outcomes_come_in_the_order_of_the_operations_whatever_comes_first() {
         let operations = Operations::new(vec![70, 71, 72]);
-        let settle = |place: usize| {
+        let settle = |place: u32| {
             let flow = FlowId { slot: 0, incarnation: 0 };
-            operations.waiter(place).settled(flow, &Settlement::Installed(Placement::Hardware));
+            operations.settled(place, flow, &Settlement::Installed(Placement::Hardware));
         };
         let clock = ManualClock::default();
         // That at place 1 was not accepted.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_flow::table::{FlowView, TableError, Waiter};
+use sluice_flow::table::{FlowView, ReplyTo, TableError};
 use sluice_flow::{ActionList, EndReason, Expiry, Field, Flow, FlowId, MaskedKey, Origin, Priority, Ufid};
 use sluice_offload::{Batch, Tally};
 
@@ -108,7 +108,7 @@ impl Service {
         let flow = find_owned(agent, &request)?;
         let deleted = agent.table.view(flow).map(Box::new);
         batch.expect_one();
-        agent.queue.delete(flow, EndReason::Deleted, Some(batch.clone()))?;
+        agent.queue.delete(flow, EndReason::Deleted, Some(batch.clone().into()))?;
         Ok(Accepted::new(agent, FlowChange { flow, batch, deleted }))
     }
 
@@ -148,24 +148,24 @@ pub(super) fn check_in_port(flow: &Flow) -> Result<(), Error> {
 /// Takes a request on, whose outcome a batch counts.
 pub(super) fn submit(agent: &Agent, request: FlowRequest, batch: &Arc<Batch>) -> Result<FlowId, Error> {
     batch.expect_one();
-    submit_for(agent, request, batch.clone()).inspect_err(|_| batch.expect_one_less())
+    submit_for(agent, request, batch.clone().into()).inspect_err(|_| batch.expect_one_less())
 }
 
-/// Takes a request on, of whose outcome a waiter hears.
-pub(super) fn submit_for(agent: &Agent, request: FlowRequest, waiter: Arc<dyn Waiter>) -> Result<FlowId, Error> {
-    let add = |flow, waiter| agent.queue.add(flow, Some(waiter)).map_err(Error::from);
+/// Takes a request on whose outcome goes somewhere.
+pub(super) fn submit_for(agent: &Agent, request: FlowRequest, reply_to: ReplyTo) -> Result<FlowId, Error> {
+    let add = |flow, reply_to| agent.queue.add(flow, Some(reply_to)).map_err(Error::from);
     match request {
-        FlowRequest::Add(AddFlow { flow }) => add(flow, waiter),
+        FlowRequest::Add(AddFlow { flow }) => add(flow, reply_to),
         FlowRequest::Modify(ModifyFlow { flow, may_create, keep_old_rule }) => {
             let otherwise = may_create.then(|| flow.clone());
-            match (agent.queue.modify(flow, keep_old_rule, Some(waiter.clone())), otherwise) {
-                (Err(TableError::NotFound), Some(flow)) => add(flow, waiter),
+            match (agent.queue.modify(flow, keep_old_rule, Some(reply_to.clone())), otherwise) {
+                (Err(TableError::NotFound), Some(flow)) => add(flow, reply_to),
                 (modified, _) => modified.map_err(Error::from),
             }
         }
         FlowRequest::Delete(request) => {
             let flow = find_owned(agent, &request)?;
-            Ok(agent.queue.delete(flow, EndReason::Deleted, Some(waiter))?)
+            Ok(agent.queue.delete(flow, EndReason::Deleted, Some(reply_to))?)
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_flow::table::FlowView;
+use sluice_flow::table::{FlowView, ReplyTo};
 use sluice_flow::{EndReason, Expiry, Flow, FlowId, Origin, Timestamp};
 use sluice_offload::Batch;
 
@@ -151,10 +151,11 @@ impl Service {
             ControlFlow::Continue(())
         });
         going.sort_by_key(|(level, _)| *level);
+        let reply_to = ReplyTo::from(batch.clone());
         let mut deleted = 0;
         for (_, id) in going {
             batch.expect_one();
-            match agent.queue.delete(id, EndReason::Deleted, Some(batch.clone())) {
+            match agent.queue.delete(id, EndReason::Deleted, Some(reply_to.clone())) {
                 Ok(_) => deleted += 1,
                 Err(_) => batch.expect_one_less(),
             }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_flow::table::FlowView;
+use sluice_flow::table::{FlowView, ReplyTo};
 use sluice_flow::{Counters, EndReason, Flow, FlowId, Timestamp};
 use sluice_offload::Batch;
 
@@ -115,10 +115,11 @@ impl Service {
         let mut taken = Vec::with_capacity(sessions.len());
         for Session { id, forward, reverse } in sessions {
             let batch = Arc::new(Batch::default());
+            let reply_to = ReplyTo::from(batch.clone());
             let mut lives = Vec::with_capacity(2);
             let mut add = |flow: Flow| {
                 batch.expect_one();
-                let request = stream.request(&batch, || FlowRequest::Add(AddFlow { flow: flow.clone() }));
+                let request = stream.request(&reply_to, || FlowRequest::Add(AddFlow { flow: flow.clone() }));
                 request.map(|life| lives.push(life)).inspect_err(|_| batch.expect_one_less())
             };
             let result = match ends.is_ending(id) {
@@ -186,9 +187,10 @@ impl Service {
 
     fn delete_lives(&self, lives: &[FlowId]) -> Arc<Batch> {
         let batch = Arc::new(Batch::default());
+        let reply_to = ReplyTo::from(batch.clone());
         for life in lives {
             batch.expect_one();
-            if self.agent().queue.delete(*life, EndReason::Deleted, Some(batch.clone())).is_err() {
+            if self.agent().queue.delete(*life, EndReason::Deleted, Some(reply_to.clone())).is_err() {
                 // It is on its way out.
                 batch.expect_one_less();
             }

@@ -1,9 +1,7 @@
 //! Many requests of one caller who hears of each what became of it.
 
-use std::sync::Arc;
-
 use sluice_flow::FlowId;
-use sluice_flow::table::Waiter;
+use sluice_flow::table::ReplyTo;
 use sluice_offload::Series;
 
 use super::accepted::Accepted;
@@ -29,15 +27,11 @@ impl Service {
 }
 
 impl<'a> FlowStream<'a> {
-    /// Takes on the request that `make` returns, which is called again for each try to find room. The waiter hears of its outcome, unless it is
-    /// not accepted.
-    pub fn request(
-        &mut self,
-        waiter: &Arc<impl Waiter + 'static>,
-        mut make: impl FnMut() -> FlowRequest,
-    ) -> Result<FlowId, Error> {
+    /// Takes on the request that `make` returns, which is called again for each try to find room. Its outcome goes where it is asked for, unless it
+    /// is not accepted.
+    pub fn request(&mut self, reply_to: &ReplyTo, mut make: impl FnMut() -> FlowRequest) -> Result<FlowId, Error> {
         loop {
-            match self.try_request(make(), waiter.clone()) {
+            match self.try_request(make(), reply_to.clone()) {
                 Err(Error::Busy(_)) if !self.patience.is_over() => {
                     self.series.hand_over();
                     self.patience.wait_for_room(self.agent);
@@ -50,14 +44,14 @@ impl<'a> FlowStream<'a> {
         }
     }
 
-    fn try_request(&mut self, request: FlowRequest, waiter: Arc<dyn Waiter>) -> Result<FlowId, Error> {
+    fn try_request(&mut self, request: FlowRequest, reply_to: ReplyTo) -> Result<FlowId, Error> {
         if let FlowRequest::Add(AddFlow { flow }) = request {
             check_in_port(&flow)?;
-            return Ok(self.series.add(flow, waiter)?);
+            return Ok(self.series.add(flow, reply_to)?);
         }
         request.check()?;
         self.series.hand_over();
-        submit_for(self.agent, request, waiter)
+        submit_for(self.agent, request, reply_to)
     }
 
     /// Ends the stream.

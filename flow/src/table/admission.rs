@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::arena::Arena;
 use super::index::Shard;
-use super::life::Life;
-use super::record::{Fresh, Record};
-use super::{Accepted, FlowTable, Lane, TableError, Waiter, cell};
+use super::record::Record;
+use super::sync::Ordering;
+use super::{Accepted, FlowTable, Lane, ReplyTo, TableError, cell};
 use crate::action::ActionList;
 use crate::event::Event;
 use crate::flow::Flow;
@@ -18,13 +18,14 @@ use crate::ufid::{Identity, Ufid};
 
 impl FlowTable {
     /// Takes a new flow on.
-    pub fn add(&self, flow: Flow, now: Timestamp, waiter: Option<Arc<dyn Waiter>>) -> Result<Accepted, TableError> {
-        self.insert(flow, now, now, waiter, false)
+    pub fn add(&self, flow: Flow, now: Timestamp, reply_to: Option<ReplyTo>) -> Result<Accepted, TableError> {
+        self.insert(flow, now, now, reply_to, false)
     }
 
     /// Takes a flow on again that was accepted in an earlier run: whatever the limits are by now, and without telling
     /// anybody, for nothing new is wanted.
     pub fn restore(&self, flow: Flow, accepted: Timestamp, now: Timestamp) -> Result<Accepted, TableError> {
+        self.restored.fetch_max(now.0, Ordering::Relaxed);
         self.insert(flow, accepted, now, None, true)
     }
 
@@ -33,7 +34,7 @@ impl FlowTable {
         flow: Flow,
         accepted: Timestamp,
         now: Timestamp,
-        waiter: Option<Arc<dyn Waiter>>,
+        reply_to: Option<ReplyTo>,
         is_restored: bool,
     ) -> Result<Accepted, TableError> {
         let (ufid, identity) = (flow.ufid, flow.identity(&self.seed));
@@ -87,16 +88,14 @@ impl FlowTable {
         let class = self.expiries.class(&flow.expiry);
         // Before anybody can end the life, which the cell must hear of.
         self.with_cell(id, |cell| *cell = cell::Cell::new(class, now));
-        let fresh = Fresh { flow, accepted, asked: now };
+        let mut fresh = Record::new(flow, accepted, reply_to);
         if let Some(member) = &member {
             self.chains.arrive(id, member);
         }
-        *record = match (waiter, predecessor, member) {
-            (None, None, None) => Record::Fresh(fresh),
-            (waiter, predecessor, member) => {
-                Record::Unsettled(Box::new(Life { waiter, predecessor, member, ..fresh.into_life() }))
-            }
-        };
+        if predecessor.is_some() || member.is_some() {
+            fresh.change(|life| (life.predecessor, life.member) = (predecessor, member));
+        }
+        *record = fresh;
         drop(record);
         if let Some(predecessor) = predecessor {
             self.with_life(predecessor, |life| life.successor = Some(id));

@@ -97,7 +97,7 @@ impl FlowTable {
             life.unsettled = true;
         }
         // Who waits for the outcome waits for that of what is made now.
-        let waiter = life.waiter.take();
-        self.changed(id, life, now, waiter)
+        let reply_to = life.reply_to.take();
+        self.changed(id, life, now, reply_to)
     }
 }

@@ -100,6 +100,16 @@ impl Arena {
         }
     }
 
+    /// The life in a slot, or one before it. Brings what a look at it reads, and what its outcome changes, into the cache.
+    pub(super) fn prepare(&self, slot: u32) -> Option<FlowId> {
+        let (chunk, place) = self.place(slot)?;
+        // Each is shorter than a line, and may lie on two.
+        std::hint::black_box(chunk.records[place].is_locked());
+        std::hint::black_box(chunk.records[place.saturating_sub(1)].is_locked());
+        std::hint::black_box(chunk.cells[place].is_locked());
+        Some(FlowId { slot, incarnation: chunk.incarnations[place].load(Ordering::Relaxed) })
+    }
+
     /// All cells of slots that were ever given out, in order, each with its slot and how often that was used before.
     pub(super) fn cells(&self) -> impl Iterator<Item = (u32, &AtomicU32, &Mutex<Cell>)> {
         let made = self.next_chunk.load(Ordering::Relaxed) as usize;

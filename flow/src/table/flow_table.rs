@@ -1,6 +1,7 @@
 //! The table itself: what becomes of a flow from one look of its worker to the next.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::arena::Arena;
 use super::census::Census;
@@ -9,8 +10,10 @@ use super::expiries::{Expiries, ExpiryClass};
 use super::free::FreeSlots;
 use super::index::Index;
 use super::life::{Installed, Life, Step};
-use super::record::Record;
-use super::request::{Accepted, Completed, Limits, Look, Settlement, TableError, Waiter};
+use super::record::{Record, ShortLook};
+use super::request::{Accepted, Completed, Limits, Look, Reply, ReplyTo, Settlement, TableError};
+use super::state::Standing;
+use super::sync::{AtomicU64, Ordering};
 use super::unwritten::Unwritten;
 use super::{Freed, Lane, cell};
 use crate::action::Action;
@@ -44,6 +47,8 @@ pub struct FlowTable {
     pub(super) events: Arc<dyn EventSink>,
     /// What a log has yet to write, if there is one.
     pub(super) unwritten: Option<Arc<Unwritten>>,
+    /// When a flow of an earlier run was last restored.
+    pub(super) restored: AtomicU64,
 }
 
 impl FlowTable {
@@ -63,6 +68,7 @@ impl FlowTable {
             terms: Interner::new(),
             events,
             unwritten: None,
+            restored: AtomicU64::new(0),
         }
     }
 
@@ -98,7 +104,7 @@ impl FlowTable {
         flow: Flow,
         keep_old_rule: bool,
         now: Timestamp,
-        waiter: Option<Arc<dyn Waiter>>,
+        reply_to: Option<ReplyTo>,
     ) -> Result<Accepted, TableError> {
         // The name of a life never changes.
         let named = self.arena.record(id).and_then(|record| Some(flow.named_as(record.flow()?)));
@@ -130,7 +136,7 @@ impl FlowTable {
             life.withheld = None;
             life.keep_old_rule = keep_old_rule;
             self.classify(id, life);
-            Ok(self.changed(id, life, now, waiter))
+            Ok(self.changed(id, life, now, reply_to))
         })
         .unwrap_or(Err(TableError::NotFound))
     }
@@ -141,7 +147,7 @@ impl FlowTable {
         id: FlowId,
         reason: EndReason,
         now: Timestamp,
-        waiter: Option<Arc<dyn Waiter>>,
+        reply_to: Option<ReplyTo>,
     ) -> Result<Accepted, TableError> {
         self.with_life(id, |life| {
             if life.end.is_some() {
@@ -164,7 +170,7 @@ impl FlowTable {
                 EndReason::Limit => self.events.event(&Event::Evicted { flow: life.flow.clone(), reason }),
                 EndReason::Deleted | EndReason::Flushed => {}
             }
-            Ok(self.changed(id, life, now, waiter))
+            Ok(self.changed(id, life, now, reply_to))
         })
         .unwrap_or(Err(TableError::NotFound))
     }
@@ -172,7 +178,19 @@ impl FlowTable {
     /// What a worker has to do about a flow. The chains that a rule jumps to which is to be put in or changed must be open before
     /// the device hears of it; they are [held](FlowTable::is_chain_held) from now on.
     pub fn look(&self, id: FlowId) -> Look {
-        let step = self.with_life(id, |life| {
+        let Some(mut record) = self.arena.record(id) else { return Look::Nothing };
+        match record.look() {
+            Some(ShortLook::Install(flow, generation)) => {
+                return Look::Change(Change { flow: id, generation, operation: Operation::Install(flow) });
+            }
+            Some(ShortLook::Settle) => {
+                self.census.settle();
+                return Look::Nothing;
+            }
+            Some(ShortLook::Rest) => return Look::Nothing,
+            None => {}
+        }
+        let step = record.change(|life| {
             if life.in_flight || life.predecessor.is_some() {
                 return Ok(Look::Nothing);
             }
@@ -192,6 +210,7 @@ impl FlowTable {
                 }
             }
         });
+        drop(record);
         match step {
             None => Look::Nothing,
             Some(Ok(look)) => look,
@@ -205,8 +224,18 @@ impl FlowTable {
     /// Takes the outcome of a change. The id must be looked at again at once: what is wanted may have changed since, and
     /// the end of a removal is the end of the life.
     pub fn complete(&self, change: &Change, result: Result<Outcome, Refusal>, now: Timestamp) -> Completed {
-        let completed = self.with_life(change.flow, |life| {
-            let latency = Some(now.since(life.asked));
+        let Some(mut record) = self.arena.record(change.flow) else { return Completed::default() };
+        if let (Operation::Install(_), Ok(Outcome::InPlace { handle, placement })) = (&change.operation, &result)
+            && let Some((flow, accepted, reply_to)) = record.install(change, *handle, *placement)
+        {
+            self.census.enter(Standing::Placed(*placement));
+            self.with_cell(change.flow, |cell| cell.begin(change.generation, now));
+            self.events.event(&Event::Installed { flow, placement: *placement });
+            let reply = reply_to.map(|reply_to| Reply { reply_to, flow: change.flow, placement: *placement });
+            return Completed { latency: Some(self.waited(accepted, now)), freed: Freed::default(), reply };
+        }
+        let completed = record.change(|life| {
+            let latency = Some(self.waited(life.asked, now));
             let mut freed = Freed::default();
             life.in_flight = false;
             if let (Operation::Install(_) | Operation::Modify(..), Ok(Outcome::InPlace { .. })) =
@@ -272,9 +301,14 @@ impl FlowTable {
                 let wanted = life.end.is_none().then_some(&life.flow);
                 self.chains.settle(change.flow, member, rule, wanted, &mut freed);
             }
-            Completed { latency, freed }
+            Completed { latency, freed, reply: None }
         });
         completed.unwrap_or_default()
+    }
+
+    /// For how long a flow has waited that was asked for at a time, or restored since.
+    fn waited(&self, asked: Timestamp, now: Timestamp) -> Duration {
+        now.since(asked.max(Timestamp(self.restored.load(Ordering::Relaxed))))
     }
 
     pub(super) fn may_begin(&self, id: FlowId, member: &mut Member, operation: &Operation) -> bool {
@@ -305,9 +339,9 @@ impl FlowTable {
             self.census.force_change();
             life.unsettled = true;
         }
-        let waiter = life.waiter.take();
+        let reply_to = life.reply_to.take();
         // Counted as a change, so that late readings of the lost rule are told from those of the next.
-        Some(self.changed(lost.flow, life, now, waiter))
+        Some(self.changed(lost.flow, life, now, reply_to))
     }
 
     /// Has the rule of a flow moved, if it has one and that is not there: nothing else that is wanted changes by it, and
@@ -321,17 +355,11 @@ impl FlowTable {
     }
 
     /// After a change to what is wanted: counts it and has it looked at.
-    pub(super) fn changed(
-        &self,
-        id: FlowId,
-        life: &mut Life,
-        now: Timestamp,
-        waiter: Option<Arc<dyn Waiter>>,
-    ) -> Accepted {
+    pub(super) fn changed(&self, id: FlowId, life: &mut Life, now: Timestamp, reply_to: Option<ReplyTo>) -> Accepted {
         life.asked = now;
         self.end_retry(life);
         life.generation = life.generation.next();
-        if let Some(older) = std::mem::replace(&mut life.waiter, waiter) {
+        if let Some(older) = std::mem::replace(&mut life.reply_to, reply_to) {
             older.settled(id, &Settlement::Superseded);
         }
         self.restate(life);
@@ -361,14 +389,14 @@ impl FlowTable {
             return;
         }
         self.census.settle();
-        let Some(waiter) = life.waiter.take() else { return };
+        let Some(reply_to) = life.reply_to.take() else { return };
         let outcome = match (end, life.reason(), &life.installed) {
             (Some(counters), _, _) => Settlement::Deleted(counters),
             (None, Some(refusal), _) if life.is_refused() || life.stuck => Settlement::Refused(refusal.clone()),
             (None, _, Some(rule)) => Settlement::Installed(rule.placement),
             (None, _, None) => Settlement::Superseded,
         };
-        waiter.settled(id, &outcome);
+        reply_to.settled(id, &outcome);
     }
 
     /// Ends a life. Gives the life that waited for it and may begin now, and what waited at chains.

@@ -14,10 +14,10 @@ impl FlowTable {
         queue.push(&self.arena, accepted.flow.slot, accepted.lane)
     }
 
-    /// The next flow that a reader shall look at: the slot's present life, or the name of one that is still to come.
+    /// The next flow that a reader shall look at: the slot's present life, or the name of one that is still to come. Takes no lock, and
+    /// begins to load what a look reads: who takes several before the first look waits for memory once.
     pub fn take(&self, reader: &mut Reader) -> Option<FlowId> {
-        let slot = reader.take(&self.arena)?;
-        self.with_record(slot, |id, _| id)
+        self.arena.prepare(reader.take(&self.arena)?)
     }
 
     /// What to hand over so that a flow is looked at again, though nothing else is wanted of it; `None` if it is gone.

@@ -11,7 +11,7 @@ use crate::port::GonePort;
 use crate::refusal::Refusal;
 use crate::table::chains::Member;
 use crate::table::queue::Lane;
-use crate::table::request::Waiter;
+use crate::table::request::ReplyTo;
 use crate::table::state::FlowState;
 use crate::table::state::Standing;
 use crate::time::Timestamp;
@@ -47,7 +47,7 @@ pub(super) struct Life {
     /// Somebody's accepted request has no outcome yet.
     pub(super) unsettled: bool,
     /// Who wants to hear of the outcome.
-    pub(super) waiter: Option<Arc<dyn Waiter>>,
+    pub(super) reply_to: Option<ReplyTo>,
     /// The life that had the same identity before and is not over yet: its rule must go first.
     pub(super) predecessor: Option<FlowId>,
     /// The life that waits for this one.
@@ -84,8 +84,8 @@ pub(super) enum Step {
 }
 
 impl Life {
-    /// A life in which nothing has happened, as wanted since `asked`.
-    pub(super) fn new(flow: Flow, accepted: Timestamp, asked: Timestamp, counted_as: Standing) -> Self {
+    /// A life in which nothing has happened.
+    pub(super) fn new(flow: Flow, accepted: Timestamp, counted_as: Standing) -> Self {
         Self {
             flow,
             generation: Generation::NONE,
@@ -101,12 +101,12 @@ impl Life {
             stuck: false,
             is_retried: false,
             unsettled: false,
-            waiter: None,
+            reply_to: None,
             predecessor: None,
             successor: None,
             member: None,
             accepted,
-            asked,
+            asked: accepted,
             counted_as,
         }
     }
@@ -121,7 +121,7 @@ impl Life {
             && self.place.is_none()
             && self.refusal.is_none()
             && self.withheld.is_none()
-            && self.waiter.is_none()
+            && self.reply_to.is_none()
             && self.predecessor.is_none()
             && self.successor.is_none()
             && self.member.as_ref().is_none_or(|member| member.is_settled())

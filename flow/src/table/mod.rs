@@ -39,7 +39,7 @@ pub use self::expiries::ExpiryClass;
 pub use self::flow_table::FlowTable;
 pub use self::queries::FlowView;
 pub use self::queue::Lane;
-pub use self::request::{Accepted, Completed, Limits, Look, Settlement, TableError, Waiter};
+pub use self::request::{Accepted, Completed, Limits, Look, Reply, ReplyTo, Settlement, TableError, Waiter};
 pub use self::state::FlowState;
 pub use self::unwritten::{Mark, Unwritten, UnwrittenReader};
 pub use crate::id::{FlowId, Generation};

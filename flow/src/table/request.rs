@@ -1,5 +1,6 @@
 //! What is asked of the table, and what comes of it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,10 +65,50 @@ pub enum Settlement {
     Superseded,
 }
 
-/// Waits for outcomes. Called under the flow's lock: it must be quick and must not call the table.
+/// Waits for outcomes. Called under the flow's lock, or a little later: it must be quick and must not call the table.
 pub trait Waiter: Send + Sync {
-    /// One request that was made with this waiter is settled.
-    fn settled(&self, flow: FlowId, outcome: &Settlement);
+    /// One request that was to be answered here, under this number, is settled.
+    fn settled(&self, request: u32, flow: FlowId, outcome: &Settlement);
+}
+
+impl<W: Waiter + ?Sized> Waiter for Arc<W> {
+    fn settled(&self, request: u32, flow: FlowId, outcome: &Settlement) {
+        W::settled(self, request, flow, outcome);
+    }
+}
+
+/// Where the outcome of a request goes. Clones share the waiter, so that a flow which waits takes little memory for that.
+#[derive(Clone)]
+pub struct ReplyTo {
+    pub(super) waiter: SharedWaiter,
+    /// Which of the waiter's requests it is.
+    pub(super) request: u32,
+}
+
+/// A waiter behind a thin pointer.
+pub(super) type SharedWaiter = Arc<Box<dyn Waiter>>;
+
+impl ReplyTo {
+    /// To this waiter, as its request 0.
+    pub fn new(waiter: impl Waiter + 'static) -> Self {
+        Self { waiter: Arc::new(Box::new(waiter)), request: 0 }
+    }
+
+    /// To the same waiter, as another of its requests.
+    #[must_use]
+    pub fn request(&self, request: u32) -> Self {
+        Self { waiter: self.waiter.clone(), request }
+    }
+
+    pub(super) fn settled(&self, flow: FlowId, outcome: &Settlement) {
+        self.waiter.settled(self.request, flow, outcome);
+    }
+}
+
+impl<W: Waiter + 'static> From<Arc<W>> for ReplyTo {
+    fn from(waiter: Arc<W>) -> Self {
+        Self::new(waiter)
+    }
 }
 
 /// What a worker finds when it looks at a flow.
@@ -97,4 +138,26 @@ pub struct Completed {
     pub latency: Option<Duration>,
     /// What waited for it at chains.
     pub freed: Freed,
+    /// What somebody is yet to hear.
+    pub reply: Option<Reply>,
+}
+
+/// The word that a flow is installed, on its way to who waits for it. It is given when this is dropped: once what has been done is counted.
+#[must_use]
+pub struct Reply {
+    pub(super) reply_to: ReplyTo,
+    pub(super) flow: FlowId,
+    pub(super) placement: Placement,
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        self.reply_to.settled(self.flow, &Settlement::Installed(self.placement));
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Reply").field("flow", &self.flow).field("placement", &self.placement).finish_non_exhaustive()
+    }
 }

@@ -100,7 +100,7 @@ impl FlowTable {
             self.census.force_change();
             life.unsettled = true;
         }
-        let waiter = life.waiter.take();
-        self.changed(id, life, now, waiter)
+        let reply_to = life.reply_to.take();
+        self.changed(id, life, now, reply_to)
     }
 }

@@ -67,7 +67,7 @@ impl Log {
 struct Outcomes(Mutex<Vec<Settlement>>);
 
 impl Waiter for Outcomes {
-    fn settled(&self, _flow: FlowId, outcome: &Settlement) {
+    fn settled(&self, _request: u32, _flow: FlowId, outcome: &Settlement) {
         self.0.lock().push(outcome.clone());
     }
 }
@@ -124,7 +124,7 @@ fn retry(table: &FlowTable, causes: &[Cause]) -> Vec<FlowId> {
 fn a_flow_is_accepted_installed_counted_and_deleted() {
     let (table, journal) = table(10, 10);
     let waiter = Arc::new(Outcomes::default());
-    let accepted = table.add(flow(None, 1, 2), NOW, Some(waiter.clone())).unwrap();
+    let accepted = table.add(flow(None, 1, 2), NOW, Some(waiter.clone().into())).unwrap();
     assert_eq!(accepted.lane, Lane::Change);
     assert_eq!(table.census().in_state(FlowState::Pending), 1);
     install(&table, accepted, 7);
@@ -136,7 +136,7 @@ fn a_flow_is_accepted_installed_counted_and_deleted() {
     table.apply(&reading, AT_ONCE);
     assert_eq!(table.view(accepted.flow).unwrap().counters.packets, 3);
 
-    table.delete(accepted.flow, EndReason::Deleted, NOW, Some(waiter.clone())).unwrap();
+    table.delete(accepted.flow, EndReason::Deleted, NOW, Some(waiter.clone().into())).unwrap();
     let removal = change(&table, accepted.flow);
     assert!(matches!(removal.operation, Operation::Remove(Handle(7))));
     let last = Some(Counters { packets: 5, bytes: 500, ..Counters::default() });
@@ -191,7 +191,7 @@ fn a_ufid_that_the_identity_of_another_flow_yields_belongs_to_whoever_has_it_fir
 fn superseded_work_vanishes() {
     let (table, _) = table(10, 10);
     let waiter = Arc::new(Outcomes::default());
-    let accepted = table.add(flow(None, 1, 2), NOW, Some(waiter.clone())).unwrap();
+    let accepted = table.add(flow(None, 1, 2), NOW, Some(waiter.clone().into())).unwrap();
     for output in 3..6 {
         table.modify(accepted.flow, flow(None, 1, output), false, NOW, None).unwrap();
     }
@@ -221,7 +221,7 @@ fn a_refused_modification_takes_the_old_rule_away() {
     let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
     install(&table, accepted, 1);
     let waiter = Arc::new(Outcomes::default());
-    table.modify(accepted.flow, flow(None, 1, 3), false, NOW, Some(waiter.clone())).unwrap();
+    table.modify(accepted.flow, flow(None, 1, 3), false, NOW, Some(waiter.clone().into())).unwrap();
     let modification = change(&table, accepted.flow);
     table.complete(&modification, Err(no()), NOW);
     let removal = change(&table, accepted.flow);
@@ -238,7 +238,7 @@ fn a_refused_modification_keeps_the_old_rule_when_asked_to() {
     let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
     install(&table, accepted, 1);
     let waiter = Arc::new(Outcomes::default());
-    table.modify(accepted.flow, flow(None, 1, 3), true, NOW, Some(waiter.clone())).unwrap();
+    table.modify(accepted.flow, flow(None, 1, 3), true, NOW, Some(waiter.clone().into())).unwrap();
     let modification = change(&table, accepted.flow);
     table.complete(&modification, Err(no()), NOW);
     assert!(matches!(look(&table, accepted.flow), Look::Nothing));
@@ -314,7 +314,7 @@ fn a_removal_that_fails_is_not_repeated_until_the_device_changes() {
     let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
     install(&table, accepted, 1);
     let waiter = Arc::new(Outcomes::default());
-    table.delete(accepted.flow, EndReason::Deleted, NOW, Some(waiter.clone())).unwrap();
+    table.delete(accepted.flow, EndReason::Deleted, NOW, Some(waiter.clone().into())).unwrap();
     let removal = change(&table, accepted.flow);
     table.complete(&removal, Err(no()), NOW);
     assert!(matches!(look(&table, accepted.flow), Look::Nothing));

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use sluice_agent::config::Config;
 use sluice_flow::FlowId;
 use sluice_flow::backend::{BackendConfig, OpenConfig};
-use sluice_flow::table::{Settlement, Waiter};
+use sluice_flow::table::{ReplyTo, Settlement, Waiter};
 use sluice_flow::time::MonotonicClock;
 use sluice_offload_tc::OffloadPolicy;
 use sluice_offload_tc::install::BATCH;
@@ -93,8 +93,8 @@ fn of_agent(pace: Pace, poll_interval: Duration) -> Duration {
     let flows: Vec<_> = text.lines().map(|line| maker.flow(line)).collect();
     let (done, outcomes) = unbounded();
     pace.offer(flows, |flow| {
-        let waiter = Arc::new(Request { began: Instant::now(), done: done.clone() });
-        world.agent.queue.add(flow, Some(waiter)).expect("there is room");
+        let reply_to = ReplyTo::new(Request { began: Instant::now(), done: done.clone() });
+        world.agent.queue.add(flow, Some(reply_to)).expect("there is room");
     });
     world.settle();
     let took: Vec<_> = outcomes.try_iter().collect();
@@ -110,7 +110,7 @@ struct Request {
 }
 
 impl Waiter for Request {
-    fn settled(&self, _: FlowId, outcome: &Settlement) {
+    fn settled(&self, _: u32, _: FlowId, outcome: &Settlement) {
         assert!(matches!(outcome, Settlement::Installed(_)), "{outcome:?}");
         self.done.send(self.began.elapsed()).expect("the bench listens");
     }
