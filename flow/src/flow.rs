@@ -1,8 +1,10 @@
 //! A flow as it is wanted: match, actions, priority and expiry under one UFID.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use triomphe::ThinArc;
@@ -49,7 +51,13 @@ pub struct Terms {
     pub brings_meters: bool,
     /// Whether the UFID was given, and is not the one that the identity yields.
     has_given_ufid: bool,
+    keeper: Keeper,
 }
+
+/// The table that keeps these terms once for all of its flows, by its number; 0 for none. Terms are equal whoever keeps them, and a copy is
+/// kept by nobody.
+#[derive(Debug, Default)]
+struct Keeper(AtomicU32);
 
 impl Flow {
     /// A flow with the given UFID, or the one that its identity yields.
@@ -135,9 +143,15 @@ impl Flow {
         })
     }
 
-    /// The same flow with equal terms that others have, too.
-    pub(crate) fn with_shared(mut self, share: impl Fn(&Arc<Terms>) -> Arc<Terms>) -> Self {
+    /// The same flow with equal terms that others have, too, which are those that the table with this number keeps.
+    pub(crate) fn with_shared(mut self, keeper: u32, share: impl Fn(&Arc<Terms>) -> Arc<Terms>) -> Self {
+        if self.keeper.0.load(Ordering::Relaxed) == keeper {
+            return self;
+        }
         let terms = share(&self.terms);
+        if terms.keeper.0.load(Ordering::Relaxed) != keeper {
+            terms.keeper.0.store(keeper, Ordering::Relaxed);
+        }
         let is_changed = self.0.with_arc_mut(|unshared| {
             let Some(whole) = triomphe::Arc::get_mut(unshared) else { return false };
             whole.header_mut().terms = terms.clone();
@@ -237,7 +251,8 @@ impl Terms {
         actions: ActionList,
         (priority, expiry, origin, has_given_ufid): (Priority, Expiry, Origin, bool),
     ) -> Self {
-        Self { mask, actions, priority, expiry, origin, goes_on: false, brings_meters: false, has_given_ufid }
+        let (goes_on, brings_meters, keeper) = Default::default();
+        Self { mask, actions, priority, expiry, origin, goes_on, brings_meters, has_given_ufid, keeper }
     }
 
     /// Whether these are the terms of the very mask and list of actions, and of all the rest.
@@ -255,14 +270,34 @@ impl Terms {
             && !brings_meters
     }
 
-    /// The same with an equal mask and an equal list of actions.
+    /// The same with an equal mask and an equal list of actions; the very same if it has these.
     pub(crate) fn with_parts(
-        &self,
+        self: &Arc<Self>,
         share_mask: impl Fn(&Arc<Mask>) -> Arc<Mask>,
         share_actions: impl Fn(&ActionList) -> ActionList,
-    ) -> Self {
-        Self { mask: share_mask(&self.mask), actions: share_actions(&self.actions), ..*self }
+    ) -> Arc<Self> {
+        let (mask, actions) = (share_mask(&self.mask), share_actions(&self.actions));
+        let has_these = Arc::ptr_eq(&mask, &self.mask) && Arc::ptr_eq(&actions, &self.actions);
+        if has_these { self.clone() } else { Arc::new(Self { mask, actions, ..Self::clone(self) }) }
     }
+}
+
+impl Clone for Keeper {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Keeper {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Keeper {}
+
+impl Hash for Keeper {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// When a flow goes by itself.

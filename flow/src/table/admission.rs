@@ -109,11 +109,11 @@ impl FlowTable {
 
     /// Keeps one copy of equal terms, and of equal masks and of equal action lists in different terms.
     pub(super) fn share_parts(&self, flow: Flow) -> Flow {
-        flow.with_shared(|terms| {
+        flow.with_shared(self.number, |terms| {
             let make = || {
                 let share_mask = |mask: &Arc<Mask>| self.masks.share(mask.clone());
                 let share_actions = |actions: &ActionList| self.action_lists.share(actions.clone());
-                Arc::new(terms.with_parts(share_mask, share_actions))
+                terms.with_parts(share_mask, share_actions)
             };
             self.terms.share_or_make(terms, make)
         })

@@ -1,6 +1,7 @@
 //! The table itself: what becomes of a flow from one look of its worker to the next.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use super::arena::Arena;
@@ -31,6 +32,8 @@ use crate::ufid::{Seed, Ufid};
 
 /// All flows. See the [module](super).
 pub struct FlowTable {
+    /// Of all tables of the process.
+    pub(super) number: u32,
     pub(super) seed: Seed,
     pub(super) arena: Arena,
     pub(super) free: FreeSlots,
@@ -51,10 +54,14 @@ pub struct FlowTable {
     pub(super) restored: AtomicU64,
 }
 
+/// The number of the next table.
+static TABLES: AtomicU32 = AtomicU32::new(1);
+
 impl FlowTable {
     /// An empty table.
     pub fn new(seed: Seed, limits: Limits, events: Arc<dyn EventSink>) -> Self {
         Self {
+            number: TABLES.fetch_add(1, Ordering::Relaxed),
             seed,
             arena: Arena::new(),
             free: FreeSlots::new(),
