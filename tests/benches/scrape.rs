@@ -24,14 +24,14 @@ use sluice_tests::world::{SEED, eventually};
 
 const SIZES: [usize; 3] = [10_000, 100_000, 1_000_000];
 /// Turns, and scrapes in each of the two states of a turn.
-const TURNS: usize = 4;
-const SCRAPES: usize = 60;
+const TURNS: usize = 6;
+const SCRAPES: usize = 40;
 /// Between two scrapes.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Flows of one request.
 const REQUEST: usize = 500;
 /// Flows that may be added in one turn.
-const MORE: usize = 500_000;
+const MORE: usize = 700_000;
 /// What is to be reached, in milliseconds.
 const TO_REACH: f64 = 10.0;
 

@@ -5,6 +5,7 @@
 mod adoption;
 mod chains;
 mod retry;
+mod waiting;
 mod withheld;
 
 use std::sync::Arc;
@@ -75,6 +76,10 @@ impl Waiter for Outcomes {
 fn table(flows: usize, unsettled: usize) -> (FlowTable, Arc<Journal>) {
     let journal = Arc::new(Journal::default());
     (FlowTable::new(SEED, Limits { flows, unsettled }, journal.clone()), journal)
+}
+
+fn another_table(flows: usize) -> FlowTable {
+    table(flows, flows).0
 }
 
 fn flow(ufid: Option<u128>, port: u32, output: u32) -> Flow {
@@ -416,6 +421,10 @@ fn equal_masks_and_actions_are_kept_once_and_given_back() {
     let (table, _) = table(2_000, 2_000);
     let all: Vec<_> = (0..1_000).map(|port| table.add(flow(None, port, 2), NOW, None).unwrap()).collect();
     assert_eq!(table.shared_parts(), (1, 1));
+    let other = another_table(1);
+    other.add(table.view(all[0].flow).unwrap().flow, NOW, None).unwrap();
+    assert_eq!(other.shared_parts(), (1, 1), "whoever else keeps them");
+    drop(other);
     for accepted in all {
         table.delete(accepted.flow, EndReason::Flushed, NOW, None).unwrap();
         assert!(matches!(look(&table, accepted.flow), Look::Retired { .. }));
