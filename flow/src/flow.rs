@@ -70,8 +70,9 @@ impl Flow {
         seed: &Seed,
     ) -> Self {
         Self::with_terms(ufid, &matching, priority, seed, |has_given_ufid| {
-            let rest = (priority, expiry, Origin::default(), has_given_ufid);
-            Arc::new(Terms::new(matching.mask().clone(), actions, rest))
+            let (origin, goes_on, brings_meters) = Default::default();
+            let manner = Manner { priority, expiry, origin, goes_on, brings_meters, has_given_ufid };
+            Arc::new(Terms::new(matching.mask().clone(), actions, manner))
         })
     }
 
@@ -119,6 +120,9 @@ impl Flow {
     /// The same flow, wanted by somebody else.
     #[must_use]
     pub fn with_origin(&self, origin: Origin) -> Self {
+        if self.origin == origin {
+            return self.clone();
+        }
         self.with(|head| head.terms = Arc::new(Terms { origin, ..Terms::clone(self) }))
     }
 
@@ -126,12 +130,6 @@ impl Flow {
     #[must_use]
     pub fn going_on(&self) -> Self {
         self.with(|head| head.terms = Arc::new(Terms { goes_on: true, ..Terms::clone(self) }))
-    }
-
-    /// The same flow, of a source that has told the agent of all the meters that it names.
-    #[must_use]
-    pub fn bringing_meters(&self) -> Self {
-        self.with(|head| head.terms = Arc::new(Terms { brings_meters: true, ..Terms::clone(self) }))
     }
 
     /// The same flow under the name of another one, which has the same match.
@@ -246,28 +244,18 @@ impl fmt::Debug for Flow {
 }
 
 impl Terms {
-    pub(crate) fn new(
-        mask: Arc<Mask>,
-        actions: ActionList,
-        (priority, expiry, origin, has_given_ufid): (Priority, Expiry, Origin, bool),
-    ) -> Self {
-        let (goes_on, brings_meters, keeper) = Default::default();
+    pub(crate) fn new(mask: Arc<Mask>, actions: ActionList, manner: Manner) -> Self {
+        let Manner { priority, expiry, origin, goes_on, brings_meters, has_given_ufid } = manner;
+        let keeper = Keeper::default();
         Self { mask, actions, priority, expiry, origin, goes_on, brings_meters, has_given_ufid, keeper }
     }
 
     /// Whether these are the terms of the very mask and list of actions, and of all the rest.
-    pub(crate) fn are_of(
-        &self,
-        mask: &Arc<Mask>,
-        actions: &ActionList,
-        rest: (Priority, Expiry, Origin, bool),
-    ) -> bool {
+    pub(crate) fn are_of(&self, mask: &Arc<Mask>, actions: &ActionList, manner: Manner) -> bool {
         let Self { priority, expiry, origin, goes_on, brings_meters, has_given_ufid, .. } = *self;
         Arc::ptr_eq(&self.mask, mask)
             && Arc::ptr_eq(&self.actions, actions)
-            && (priority, expiry, origin, has_given_ufid) == rest
-            && !goes_on
-            && !brings_meters
+            && manner == Manner { priority, expiry, origin, goes_on, brings_meters, has_given_ufid }
     }
 
     /// The same with an equal mask and an equal list of actions; the very same if it has these.
@@ -280,6 +268,17 @@ impl Terms {
         let has_these = Arc::ptr_eq(&mask, &self.mask) && Arc::ptr_eq(&actions, &self.actions);
         if has_these { self.clone() } else { Arc::new(Self { mask, actions, ..Self::clone(self) }) }
     }
+}
+
+/// What terms say besides the mask and the actions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Manner {
+    pub(crate) priority: Priority,
+    pub(crate) expiry: Expiry,
+    pub(crate) origin: Origin,
+    pub(crate) goes_on: bool,
+    pub(crate) brings_meters: bool,
+    pub(crate) has_given_ufid: bool,
 }
 
 impl Clone for Keeper {

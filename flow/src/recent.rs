@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 
 use crate::action::ActionList;
 use crate::field::KEY_WORDS;
-use crate::flow::{Expiry, Flow, Terms};
+use crate::flow::{Expiry, Flow, Manner, Terms};
 use crate::key::{Key, Mask, MaskedKey, Match, WordIndexes};
 use crate::origin::Origin;
 use crate::priority::Priority;
@@ -23,14 +23,28 @@ pub(crate) const PLACES: usize = 64;
 pub struct FlowMaker {
     seed: Seed,
     origin: Origin,
+    goes_on: bool,
     masks: RecentMasks,
+    actions: RecentActionLists,
     terms: RecentTerms,
 }
 
 impl FlowMaker {
     /// Makes flows named by this seed and wanted by this owner.
     pub fn new(seed: Seed, origin: Origin) -> Self {
-        Self { seed, origin, masks: RecentMasks::default(), terms: RecentTerms::default() }
+        let (goes_on, masks, actions, terms) = Default::default();
+        Self { seed, origin, goes_on, masks, actions, terms }
+    }
+
+    /// Makes flows of a datapath that takes a packet on in the later chain where it missed, or does not.
+    #[must_use]
+    pub fn going_on(self, goes_on: bool) -> Self {
+        Self { goes_on, ..self }
+    }
+
+    /// A list of actions that an earlier flow had, if that is equal, and otherwise this one.
+    pub fn known_actions(&mut self, actions: ActionList) -> ActionList {
+        self.actions.share(actions)
     }
 
     /// A flow with the given UFID, or the one that its identity yields. Clones of one list of actions are known again, equal lists are not.
@@ -42,10 +56,25 @@ impl FlowMaker {
         priority: Priority,
         expiry: Expiry,
     ) -> Flow {
+        self.make_of_source(ufid, matching, actions, priority, expiry, false)
+    }
+
+    /// The same of a source that has told the agent of all the meters that the actions name, or has not.
+    pub fn make_of_source(
+        &mut self,
+        ufid: Option<Ufid>,
+        matching: &Match,
+        actions: &ActionList,
+        priority: Priority,
+        expiry: Expiry,
+        brings_meters: bool,
+    ) -> Flow {
         let mask = self.masks.share(&matching.mask, ALL_WORDS);
         let matching = MaskedKey::under(mask.clone(), &matching.key);
         Flow::with_terms(ufid, &matching, priority, &self.seed, |has_given_ufid| {
-            self.terms.share(&mask, actions, (priority, expiry, self.origin, has_given_ufid))
+            let Self { origin, goes_on, .. } = *self;
+            let manner = Manner { priority, expiry, origin, goes_on, brings_meters, has_given_ufid };
+            self.terms.share(&mask, actions, manner)
         })
     }
 }
@@ -66,6 +95,24 @@ impl RecentMasks {
     }
 }
 
+/// Lists of actions by what is in them.
+#[derive(Default)]
+struct RecentActionLists {
+    places: Vec<Option<ActionList>>,
+    hasher: RandomState,
+}
+
+impl RecentActionLists {
+    fn share(&mut self, actions: ActionList) -> ActionList {
+        self.places.resize_with(PLACES, || None);
+        let recent = &mut self.places[place(self.hasher.hash_one(&actions))];
+        match recent {
+            Some(known) if *known == actions => known.clone(),
+            _ => recent.insert(actions).clone(),
+        }
+    }
+}
+
 /// Terms by the mask and the actions of which they are: not by equal ones, for those that were read lately are the same.
 #[derive(Default)]
 pub(crate) struct RecentTerms {
@@ -74,19 +121,14 @@ pub(crate) struct RecentTerms {
 }
 
 impl RecentTerms {
-    /// The terms of a mask and actions with a priority, an expiry, an owner, and the word whether the flow's UFID is a given one.
-    pub(crate) fn share(
-        &mut self,
-        mask: &Arc<Mask>,
-        actions: &ActionList,
-        rest: (Priority, Expiry, Origin, bool),
-    ) -> Arc<Terms> {
+    /// The terms of a mask and actions, and what they say besides.
+    pub(crate) fn share(&mut self, mask: &Arc<Mask>, actions: &ActionList, manner: Manner) -> Arc<Terms> {
         self.places.resize_with(PLACES, || None);
         let addresses = (Arc::as_ptr(mask).addr(), Arc::as_ptr(actions).addr());
         let recent = &mut self.places[place(self.hasher.hash_one(addresses))];
         match recent {
-            Some(known) if known.are_of(mask, actions, rest) => known.clone(),
-            _ => recent.insert(Arc::new(Terms::new(mask.clone(), actions.clone(), rest))).clone(),
+            Some(known) if known.are_of(mask, actions, manner) => known.clone(),
+            _ => recent.insert(Arc::new(Terms::new(mask.clone(), actions.clone(), manner))).clone(),
         }
     }
 }
@@ -112,6 +154,21 @@ const ALL_WORDS: u128 = u128::MAX >> (128 - KEY_WORDS);
 mod tests {
     use super::*;
     use crate::text::{parse_actions, parse_key};
+
+    #[test]
+    fn flows_of_a_source_say_what_it_does_and_equal_actions_are_one_list() {
+        let seed = Seed([3; 16]);
+        let mut maker = FlowMaker::new(seed, Origin::OpenVswitch).going_on(true);
+        let [first, second] = [(); 2].map(|()| maker.known_actions(parse_actions("meter(1),2", &()).unwrap()));
+        assert!(Arc::ptr_eq(&first, &second));
+        let matching = parse_key("in_port(1),eth_type(0x0800)", &()).unwrap().matching;
+        let (priority, expiry) = Default::default();
+        let told = maker.make_of_source(Some(Ufid(7)), &matching, &first, priority, expiry, true);
+        let untold = maker.make_of_source(Some(Ufid(7)), &matching, &first, priority, expiry, false);
+        assert!(told.brings_meters && !untold.brings_meters);
+        let alone = Flow::new(Some(Ufid(7)), MaskedKey::new(&matching), first, priority, expiry, &seed);
+        assert_eq!(untold, alone.with_origin(Origin::OpenVswitch).going_on());
+    }
 
     #[test]
     fn flows_are_as_if_each_was_made_by_itself_and_share_what_they_have_in_common() {

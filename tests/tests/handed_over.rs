@@ -70,6 +70,26 @@ fn flows_that_are_handed_over_are_wanted_and_those_that_the_device_has_not_are_g
 }
 
 #[test]
+fn a_flow_takes_the_place_of_those_that_have_its_name_or_its_match_and_of_no_typed_one() {
+    let daemon = Daemon::start(CONFIG);
+    let vswitchd = Provider::connect_to(&daemon, PORTS);
+    put(&vswitchd, NEW, 7, UDP, "2");
+    put(&vswitchd, NEW, 8, TCP, "1");
+    eventually("the device has both", || [7, 8].iter().all(|ufid| actions_of(&daemon, *ufid).is_some()));
+    // The name of the first, and the match of the second.
+    put(&vswitchd, NEW, 7, TCP, "drop");
+    eventually("it is in their place", || actions_of(&daemon, 7).as_deref() == Some("drop"));
+    assert_eq!(actions_of(&daemon, 8), None);
+    let flows = || daemon.sluice(&["dump-flows"]).out.lines().count();
+    assert_eq!(flows(), 1);
+
+    assert_eq!(daemon.sluice(&["add-flow", UDP, "1"]).code, Some(0));
+    put(&vswitchd, NEW, 9, UDP, "2");
+    assert_eq!(vswitchd.given_back(), bytes(9), "somebody else has this match");
+    assert_eq!(flows(), 2);
+}
+
+#[test]
 fn meters_that_are_handed_over_are_the_agents_and_go_with_their_flows() {
     let daemon = Daemon::start(CONFIG);
     let vswitchd = Provider::connect_to(&daemon, PORTS);

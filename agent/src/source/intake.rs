@@ -17,6 +17,9 @@ use sluice_objects::Origin as ObjectOrigin;
 
 use crate::agent::{ANSWER_TIME, Agent};
 
+/// Flows that are in the way of a new one at the most: one with its name, and one with its match, which may go by themselves meanwhile.
+const IN_THE_WAY: usize = 4;
+
 /// The agent as one source sees it.
 pub(super) struct AgentIntake<'a> {
     agent: &'a Agent,
@@ -61,33 +64,30 @@ impl<'a> AgentIntake<'a> {
     }
 
     fn try_put(&self, flow: &Flow) -> Result<(), TableError> {
-        match self.named(flow.ufid) {
-            Some(known) if known.flow.origin != self.origin => {
-                return Err(TableError::OtherOrigin(flow.ufid, known.flow.origin));
-            }
-            Some(known) if known.flow.matching() == flow.matching() => {
-                let is_as_known = known.flow.actions == flow.actions && known.flow.brings_meters == flow.brings_meters;
-                if !is_as_known {
-                    self.agent.queue.modify(flow.clone(), false, None)?;
+        // Most are new: what there is is looked at only where one is in the way.
+        let mut added = self.agent.queue.add(flow.clone(), None);
+        for _ in 0..IN_THE_WAY {
+            let Err(TableError::Exists(ufid)) = added else { break };
+            match self.named(ufid) {
+                Some(known) if known.flow.origin != self.origin => {
+                    return Err(TableError::OtherOrigin(ufid, known.flow.origin));
                 }
-                return Ok(());
-            }
-            Some(known) => self.end(&known),
-            None => {}
-        }
-        match self.agent.queue.add(flow.clone(), None) {
-            Ok(_) => Ok(()),
-            // Open vSwitch has made the flow anew, under another name.
-            Err(TableError::Exists(other)) => match self.named(other) {
-                Some(known) if known.flow.origin == self.origin => {
-                    self.end(&known);
-                    self.agent.queue.add(flow.clone(), None).map(|_| ())
+                Some(known) if ufid == flow.ufid && known.flow.matching() == flow.matching() => {
+                    let is_as_known =
+                        known.flow.actions == flow.actions && known.flow.brings_meters == flow.brings_meters;
+                    if !is_as_known {
+                        self.agent.queue.modify(flow.clone(), false, None)?;
+                    }
+                    return Ok(());
                 }
-                Some(known) => Err(TableError::OtherOrigin(other, known.flow.origin)),
-                None => Err(TableError::Exists(other)),
-            },
-            Err(error) => Err(error),
+                // Open vSwitch has given the name to another flow, or has made the flow anew under another name.
+                Some(known) => self.end(&known),
+                // It is gone meanwhile.
+                None => {}
+            }
+            added = self.agent.queue.add(flow.clone(), None);
         }
+        added.map(|_| ())
     }
 
     fn end(&self, known: &FlowView) {

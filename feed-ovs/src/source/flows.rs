@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use sluice_flow::source::Intake;
-use sluice_flow::{Expiry, Flow, MaskedKey, Priority, Ufid};
+use sluice_flow::{Expiry, FlowMaker, Origin, Priority, Ufid};
 
 use super::meters::Meters;
 use crate::wire::{FlowMessage, now};
@@ -12,8 +12,8 @@ use crate::wire::{FlowMessage, now};
 const EXPIRY: Expiry = Expiry { idle: None, hard: None, permanent: true };
 
 /// What the datapath has, as far as was heard.
-#[derive(Default)]
 pub(super) struct Flows {
+    maker: FlowMaker,
     named: HashMap<Ufid, Known>,
     /// Flows without a UFID, as ovs-vswitchd probes the kernel with at its start. They are passed over.
     unnamed: u64,
@@ -31,8 +31,9 @@ struct Known {
 
 impl Flows {
     /// None yet, of a datapath that takes packets on in later chains or does not.
-    pub(super) fn new(go_on: bool) -> Self {
-        Self { go_on, ..Self::default() }
+    pub(super) fn new(go_on: bool, intake: &dyn Intake) -> Self {
+        let maker = FlowMaker::new(*intake.seed(), Origin::OpenVswitch).going_on(go_on);
+        Self { maker, named: HashMap::new(), unnamed: 0, round: 0, go_on }
     }
 
     /// Whether the datapath takes packets on in later chains.
@@ -79,11 +80,11 @@ impl Flows {
         let is_told_whole = !matches!(wanted, Ok(None));
         let taken = match wanted {
             Ok(Some((matching, actions))) => {
-                let key = MaskedKey::new(&matching);
-                let brings_meters = meters.are_named_by(&actions);
-                let flow = Flow::new(Some(ufid), key, actions, Priority::default(), EXPIRY, intake.seed());
-                let flow = if brings_meters { flow.bringing_meters() } else { flow };
-                intake.put(if self.go_on { flow.going_on() } else { flow }).map_err(|refusal| refusal.to_string())
+                let (brings_meters, actions) = (meters.are_named_by(&actions), self.maker.known_actions(actions));
+                let name = Some(ufid);
+                let flow =
+                    self.maker.make_of_source(name, &matching, &actions, Priority::default(), EXPIRY, brings_meters);
+                intake.put(flow).map_err(|refusal| refusal.to_string())
             }
             Ok(None) => Err("the kernel does not tell all of it".to_owned()),
             Err(reason) => Err(reason.to_string()),

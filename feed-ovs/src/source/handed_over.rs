@@ -119,7 +119,7 @@ impl Source for HandedOverSource {
                 feedback: self.feedback.as_mut(),
                 intake,
                 datapath: 0,
-                flows: Flows::default(),
+                flows: Flows::new(false, intake),
                 ports: Ports::default(),
                 meters: Meters::default(),
                 must_compare: false,
@@ -277,7 +277,7 @@ fn take(follower: &mut Follower<'_>, notification: Notification<'_>) -> Result<O
             match (change, name) {
                 // All of them.
                 (Change::Deleted, None) => {
-                    follower.flows = Flows::new(follower.flows.go_on());
+                    follower.flows = Flows::new(follower.flows.go_on(), follower.intake);
                     take_out(follower.intake);
                     return Ok(None);
                 }
@@ -306,7 +306,7 @@ fn take(follower: &mut Follower<'_>, notification: Notification<'_>) -> Result<O
         };
         let go_on = follower.options.shares_recirculation
             && (datapath.shares_recirculation() || asks_kernel().unwrap_or_default());
-        follower.flows = Flows::new(go_on);
+        follower.flows = Flows::new(go_on, follower.intake);
         follower.report.subject.clone_from(&datapath.name);
         follower.report.chain_miss =
             follower.options.shares_recirculation.then_some(if go_on { GOES_ON } else { BEGINS_AGAIN });

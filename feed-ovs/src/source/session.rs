@@ -77,7 +77,7 @@ impl<'a> Session<'a> {
             feedback,
             intake,
             datapath: datapath.index,
-            flows: Flows::new(go_on),
+            flows: Flows::new(go_on, intake),
             ports: Ports::default(),
             meters: Meters::begin(intake),
             must_compare: false,

@@ -13,7 +13,7 @@ use super::recent_actions::RecentActions;
 use super::shapes::{Example, Shapes};
 use super::{Extra, FlowLine, Offloaded, ParseError};
 use crate::action::ActionKind;
-use crate::flow::Flow;
+use crate::flow::{Flow, Manner};
 use crate::key::{Key, Mask, MaskedKey, Match};
 use crate::origin::Origin;
 use crate::port::PortNames;
@@ -131,7 +131,8 @@ impl<'n> LineReader<'n> {
         let (mask, recent, origin) = (&self.mask, &mut self.recent_terms, self.origin);
         let (priority, expiry) = (extra.priority, extra.expiry);
         Flow::with_terms(*ufid, &matching, priority, seed, |has_given_ufid| {
-            recent.share(mask, actions, (priority, expiry, origin, has_given_ufid))
+            let (goes_on, brings_meters) = Default::default();
+            recent.share(mask, actions, Manner { priority, expiry, origin, goes_on, brings_meters, has_given_ufid })
         })
     }
 }
