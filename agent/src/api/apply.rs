@@ -139,7 +139,7 @@ fn accept(
     let mut accepted = Vec::with_capacity(operations.len());
     let mut acceptances = Vec::with_capacity(operations.len());
     let reply_to = ReplyTo::from(settling.clone());
-    for ((place, operation), number) in operations.into_iter().enumerate().zip(0..) {
+    for (number, operation) in (0..).zip(operations) {
         let read = read_change(&mut reader, &ports, origin, operation.change.as_ref());
         let result = read.map_err(rpc::Status::from).and_then(|(request, named)| {
             let request = stream.request(&reply_to.request(number), || request.clone());
@@ -147,7 +147,7 @@ fn accept(
         });
         let (ufid, error) = match result {
             Ok(named) => {
-                accepted.push(place);
+                accepted.push(number as usize);
                 (named, None)
             }
             Err(error) => (String::new(), Some(error)),

@@ -151,7 +151,7 @@ pub(super) fn submit(agent: &Agent, request: FlowRequest, batch: &Arc<Batch>) ->
     submit_for(agent, request, batch.clone().into()).inspect_err(|_| batch.expect_one_less())
 }
 
-/// Takes a request on whose outcome goes somewhere.
+/// Takes a request on, and sends its outcome to who waits for it.
 pub(super) fn submit_for(agent: &Agent, request: FlowRequest, reply_to: ReplyTo) -> Result<FlowId, Error> {
     let add = |flow, reply_to| agent.queue.add(flow, Some(reply_to)).map_err(Error::from);
     match request {

@@ -27,8 +27,8 @@ impl Service {
 }
 
 impl<'a> FlowStream<'a> {
-    /// Takes on the request that `make` returns, which is called again for each try to find room. Its outcome goes where it is asked for, unless it
-    /// is not accepted.
+    /// Takes on the request that `make` returns, which is called again for each try to find room. Its outcome goes to who waits for it, unless it is
+    /// not accepted.
     pub fn request(&mut self, reply_to: &ReplyTo, mut make: impl FnMut() -> FlowRequest) -> Result<FlowId, Error> {
         loop {
             match self.try_request(make(), reply_to.clone()) {

@@ -17,7 +17,7 @@ use sluice_objects::Origin as ObjectOrigin;
 
 use crate::agent::{ANSWER_TIME, Agent};
 
-/// Flows that are in the way of a new one at the most: one with its name, and one with its match, which may go by themselves meanwhile.
+/// Times that a new flow is tried again: two may be in its way, one with its name and one with its match, and both may go meanwhile.
 const IN_THE_WAY: usize = 4;
 
 /// The agent as one source sees it.
