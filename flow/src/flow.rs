@@ -141,7 +141,7 @@ impl Flow {
         })
     }
 
-    /// The same flow with equal terms that others have, too, which are those that the table with this number keeps.
+    /// The same flow with the terms that the table with this number keeps for all flows whose terms are equal.
     pub(crate) fn with_shared(mut self, keeper: u32, share: impl Fn(&Arc<Terms>) -> Arc<Terms>) -> Self {
         if self.keeper.0.load(Ordering::Relaxed) == keeper {
             return self;

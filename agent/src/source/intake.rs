@@ -18,7 +18,7 @@ use sluice_objects::Origin as ObjectOrigin;
 use crate::agent::{ANSWER_TIME, Agent};
 
 /// Times that a new flow is tried again: two may be in its way, one with its name and one with its match, and both may go meanwhile.
-const IN_THE_WAY: usize = 4;
+const RETRIES: usize = 4;
 
 /// The agent as one source sees it.
 pub(super) struct AgentIntake<'a> {
@@ -66,7 +66,7 @@ impl<'a> AgentIntake<'a> {
     fn try_put(&self, flow: &Flow) -> Result<(), TableError> {
         // Most are new: what there is is looked at only where one is in the way.
         let mut added = self.agent.queue.add(flow.clone(), None);
-        for _ in 0..IN_THE_WAY {
+        for _ in 0..RETRIES {
             let Err(TableError::Exists(ufid)) = added else { break };
             match self.named(ufid) {
                 Some(known) if known.flow.origin != self.origin => {

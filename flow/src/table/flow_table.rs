@@ -32,7 +32,7 @@ use crate::ufid::{Seed, Ufid};
 
 /// All flows. See the [module](super).
 pub struct FlowTable {
-    /// Of all tables of the process.
+    /// Tells it apart from all other tables of the process.
     pub(super) number: u32,
     pub(super) seed: Seed,
     pub(super) arena: Arena,
@@ -313,7 +313,7 @@ impl FlowTable {
         completed.unwrap_or_default()
     }
 
-    /// For how long a flow has waited that was asked for at a time, or restored since.
+    /// How long a flow has waited: since it was asked for, or since it was restored, if that was later.
     fn waited(&self, asked: Timestamp, now: Timestamp) -> Duration {
         now.since(asked.max(Timestamp(self.restored.load(Ordering::Relaxed))))
     }

@@ -142,7 +142,7 @@ pub struct Completed {
     pub reply: Option<Reply>,
 }
 
-/// The word that a flow is installed, on its way to who waits for it. It is given when this is dropped: once what has been done is counted.
+/// Tells who waits that a flow is installed, when it is dropped: whoever completes changes drops it once it has counted them.
 #[must_use]
 pub struct Reply {
     pub(super) reply_to: ReplyTo,
