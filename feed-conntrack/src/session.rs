@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use sluice_flow::connection::Direction;
 use sluice_flow::port::PortNumber;
-use sluice_flow::source::{Intake, SourceReport};
+use sluice_flow::source::{Intake, SourceReport, Standing};
 use sluice_flow::{Expiry, Flow, MaskedKey, Priority};
 use sluice_netdev::{LinkError, NextHop, NoNextHop, Target};
 
@@ -453,15 +453,26 @@ impl<'a> Session<'a> {
     /// Looks at what was counted: keeps alive what packets went by, and tells of it.
     fn look(&mut self) -> Result<(), Trouble> {
         let now = Instant::now();
-        self.table.begin_look();
+        let must_retry = self.retried.elapsed() >= RETRY;
+        // Somebody may have deleted some by a command.
+        let sees_all = must_retry || self.intake.wanted() != self.table.owned();
+        if sees_all {
+            self.table.begin_look();
+        }
         let (table, mut strays) = (&mut self.table, Vec::new());
-        self.intake.visit(&mut |standing| {
+        let mut count = |standing: Standing| {
             if !table.count(&standing, now) {
                 strays.push(standing.ufid);
             }
-        });
+        };
+        if sees_all {
+            self.intake.visit(&mut count);
+            self.unsettled.extend(self.table.missing());
+        } else {
+            self.intake.visit_news(&mut count);
+        }
         strays.into_iter().for_each(|ufid| self.intake.delete(ufid));
-        self.unsettled.extend(self.table.end_look(now));
+        self.unsettled.extend(self.table.narrow(now));
         self.refresh(now)?;
         let forwarded_ipv6 = std::mem::replace(&mut self.forwards_ipv6, kernel::forwards_ipv6());
         let has_other_ports = self.ports.iter().any(|(device, port)| self.intake.port(device) != *port);
@@ -469,7 +480,7 @@ impl<'a> Session<'a> {
             self.ports.clear();
             self.unsettled.extend(self.table.connections.keys());
         }
-        if self.retried.elapsed() >= RETRY {
+        if must_retry {
             self.retried = now;
             self.settings = Timeouts::read();
             self.retry();

@@ -22,6 +22,9 @@ pub enum Origin {
 }
 
 impl Origin {
+    /// All that are sources.
+    pub const SOURCES: [Self; 2] = [Self::OpenVswitch, Self::Conntrack];
+
     /// The word for its kind in dumps, metrics and the configuration.
     pub const fn name(self) -> &'static str {
         match self {

@@ -73,6 +73,12 @@ pub trait Intake {
     /// Shows every flow of the source that is wanted.
     fn visit(&self, visit: &mut dyn FnMut(Standing));
 
+    /// Shows those of them of which something is new since this last showed them: a packet that was counted, a rule that is there, a refusal.
+    fn visit_news(&self, visit: &mut dyn FnMut(Standing));
+
+    /// How many flows of the source are wanted. They are fewer than it has put once somebody has deleted one by a command.
+    fn wanted(&self) -> usize;
+
     /// Shows one of them.
     fn standing(&self, ufid: Ufid) -> Option<Standing>;
 

@@ -20,13 +20,14 @@ use sluice_flow::table::{
 use sluice_flow::ufid::Seed;
 use sluice_flow::{
     Action, ActionList, ChainId, EndReason, Event, EventSink, Expiry, Field, Flow, FlowId, FlowState, FlowTable,
-    Generation, MaskedKey, Match, PortNumber, Priority, Refusal, Timestamp, Ufid, Wish,
+    Generation, MaskedKey, Match, Origin, PortNumber, Priority, Refusal, Timestamp, Ufid, Wish,
 };
 
 const ORDERS: usize = 5_000;
 const SEED: Seed = Seed([1; 16]);
 /// What the device refuses.
 const REFUSED: Action = Action::Output(PortNumber(9));
+const SOURCE: Origin = Origin::OpenVswitch;
 const NOW: Timestamp = Timestamp(1_000);
 
 /// A table, its one worker's queue, and a device that has at most one rule for a match.
@@ -36,6 +37,8 @@ struct World {
     device: Mutex<Device>,
     story: Arc<Story>,
     log: Mutex<Log>,
+    /// What a source was last shown of each of its flows: how far it had come, and its packets.
+    shown: Mutex<BTreeMap<Ufid, (FlowState, u64)>>,
     /// Callers that have not ended.
     callers: AtomicUsize,
     /// Wakes the worker.
@@ -153,8 +156,8 @@ impl World {
         let log = Log { unwritten, reader: log_reader, wanted: BTreeMap::new(), made_up_for: 0 };
         let (queue, reader) = LookQueue::new();
         let (device, callers) = (Mutex::default(), AtomicUsize::new(callers));
-        let (work, rule) = Default::default();
-        (Arc::new(Self { table, queue, device, story, log: Mutex::new(log), callers, work, rule }), reader)
+        let (shown, work, rule) = Default::default();
+        (Arc::new(Self { table, queue, device, story, log: Mutex::new(log), shown, callers, work, rule }), reader)
     }
 
     fn hand_over(&self, accepted: Accepted) {
@@ -171,7 +174,9 @@ impl World {
         }
         let mut wanted = BTreeMap::new();
         self.table.visit(&mut |view| {
-            wanted.insert(view.flow.ufid, view.flow);
+            if view.flow.origin.is_logged() {
+                wanted.insert(view.flow.ufid, view.flow);
+            }
             ControlFlow::Continue(())
         });
         assert_eq!(log.wanted, wanted, "the log says what is wanted");
@@ -227,6 +232,13 @@ impl World {
         self.rule.wait();
         let readings = self.device.lock().unwrap().count();
         self.table.take_readings(&readings, Sampled { earliest: NOW, latest: NOW });
+    }
+
+    /// Shows the source what is new of its flows.
+    fn show_news(&self) {
+        self.table.visit_news(SOURCE, &mut |view| {
+            self.shown.lock().unwrap().insert(view.flow.ufid, (view.state, view.counters.packets));
+        });
     }
 
     /// Works until every caller has ended and nothing is left to do. What the device has done is completed as late as can be:
@@ -478,6 +490,31 @@ fn a_reading_of_a_rule_that_was_lost_is_not_counted_for_the_one_in_its_place() {
     explore(&[lose_and_delete, World::poll], |world| {
         // What the lost rule counted since it was last read is gone with it.
         assert!(world.counted() <= world.device.lock().unwrap().packets);
+    });
+}
+
+#[test]
+fn a_source_that_is_shown_what_is_new_knows_in_the_end_how_each_flow_stands() {
+    fn change(world: &World) {
+        let of_source = |port, output| flow(port, output).with_origin(SOURCE);
+        let id = world.add(of_source(1, 1)).expect("nobody else does");
+        let accepted = world.table.modify(id, of_source(1, 2), false, NOW, None).expect("nobody deletes it");
+        world.hand_over(accepted);
+        let Action::Output(PortNumber(refused)) = REFUSED else { unreachable!() };
+        world.add(of_source(2, refused)).expect("nobody else does");
+    }
+    fn follow(world: &World) {
+        (0..4).for_each(|_| world.show_news());
+    }
+    explore(&[change, World::poll, follow], |world| {
+        world.show_news();
+        let mut stand = BTreeMap::new();
+        world.table.visit(&mut |view| {
+            stand.insert(view.flow.ufid, (view.state, view.counters.packets));
+            ControlFlow::Continue(())
+        });
+        assert_eq!(stand.len(), 2);
+        assert_eq!(*world.shown.lock().unwrap(), stand);
     });
 }
 

@@ -1,12 +1,12 @@
 //! What it costs to take the flows of an ovs-vswitchd over: all that has to be done until the device has them, and the source's part of it,
-//! beside the same messages that are decoded and thrown away.
+//! beside the same messages that are decoded and thrown away. And what they cost the source while no packet comes, beside the revalidator.
 //!
 //! The daemon has the NIC in software and its log of flows. An ovs-vswitchd that hands flows over comes with 50,000 of 10 masks, as one does whose
 //! agent has started again. Writes `target/bench/feed.json`.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot go on says so and ends")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use serde_json::{Value, json};
@@ -19,7 +19,12 @@ use sluice_tests::world::{SEED, eventually};
 const FLOWS: usize = 50_000;
 const ROUNDS: usize = 5;
 const PORTS: &[&str] = &["p1", "p2", "p3", "p4", "p5"];
-const CONFIG: &str = "[source.ovs]\nhanded_over = true\n";
+const CONFIG: &str = "poll_interval = \"500ms\"\n[source.ovs]\nhanded_over = true\n";
+/// How often the revalidator polls, and the source looks at what it has found.
+const POLL: Duration = Duration::from_millis(500);
+/// After which flows have been told of to ovs-vswitchd, and for how long they are then left alone.
+const TOLD: Duration = Duration::from_secs(3);
+const STILL: Duration = Duration::from_secs(5);
 /// Bytes of the header of netlink.
 const HEADER: usize = 16;
 
@@ -31,21 +36,25 @@ fn main() {
         .map(|flow| flow_message(NEW, flow.ufid, &flow.matching().expand(), &flow.actions))
         .collect();
     let daemon = Daemon::start(CONFIG);
-    let (mut all, mut source, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut all, mut source, mut ratios, mut still) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let (of_all, of_source) = take_over(&daemon, &messages);
-        all.push(of_all.as_secs_f64());
-        source.push(nanoseconds(of_source));
-        ratios.push(of_source.as_secs_f64() / decode(&messages).as_secs_f64());
+        let (taken, standing) = take_over(&daemon, &messages);
+        all.push(taken.all.as_secs_f64());
+        source.push(nanoseconds(taken.source));
+        ratios.push(taken.source.as_secs_f64() / decode(&messages).as_secs_f64());
+        still.push([standing.source, standing.revalidator].map(nanoseconds));
     }
     let (all, source, ratio) = (median(&all), median(&source), median(&ratios));
     let peer = source / ratio;
+    let still = [0, 1].map(|who| median(&still.iter().map(|round| round[who]).collect::<Vec<_>>()));
     println!("{FLOWS} flows, processor time of the whole daemon: {all:.2} s");
     println!("the source's part: {source:.0} ns a flow; decoded and thrown away: {peer:.0}; ratio {ratio:.2}");
-    bench::write("feed", &json!({ "rounds": ROUNDS, "flows": FLOWS, "rows": rows(all, source, peer, ratio) }));
+    println!("a round without packets: the source {:.0} ns a flow, the revalidator {:.0}", still[0], still[1]);
+    bench::write("feed", &json!({ "rounds": ROUNDS, "flows": FLOWS, "rows": rows(all, source, peer, still) }));
 }
 
-fn rows(all: f64, source: f64, peer: f64, ratio: f64) -> [Value; 2] {
+fn rows(all: f64, source: f64, peer: f64, [still, revalidator]: [f64; 2]) -> [Value; 3] {
+    let ratio = source / peer;
     [
         json!({
             "name": format!("{FLOWS} flows that come back to an agent, until all have rules"), "unit": "s of CPU",
@@ -55,12 +64,37 @@ fn rows(all: f64, source: f64, peer: f64, ratio: f64) -> [Value; 2] {
             "name": "a flow that is handed over, by the source ÷ decoded and thrown away", "unit": "ns of CPU",
             "ours": source, "peer": peer, "ratio": ratio, "to_reach": "1.5", "reached": ratio <= 1.5,
         }),
+        json!({
+            "name": "a flow without packets, by a round of the source ÷ of the revalidator", "unit": "ns of CPU",
+            "ours": still, "peer": revalidator, "ratio": still / revalidator,
+            "to_reach": "1", "reached": still <= revalidator,
+        }),
     ]
 }
 
-/// What the daemon and its source take for all flows, from the connection until the device has them.
-fn take_over(daemon: &Daemon, messages: &[Vec<u8>]) -> (Duration, Duration) {
-    let spent = || (time_of_threads(daemon.pid(), ""), time_of_threads(daemon.pid(), "source-"));
+/// Processor time of the daemon.
+#[derive(Clone, Copy)]
+struct Spent {
+    all: Duration,
+    source: Duration,
+    revalidator: Duration,
+}
+
+impl Spent {
+    fn by(daemon: &Daemon) -> Self {
+        let [all, source, revalidator] = ["", "source-", "revalidator"].map(|name| time_of_threads(daemon.pid(), name));
+        Self { all, source, revalidator }
+    }
+
+    fn map(self, before: Self, change: impl Fn(Duration) -> Duration) -> Self {
+        let of = |now: Duration, before: Duration| change(now - before);
+        let (all, source) = (of(self.all, before.all), of(self.source, before.source));
+        Self { all, source, revalidator: of(self.revalidator, before.revalidator) }
+    }
+}
+
+/// What the daemon takes for all flows, from the connection until the device has them; and for a round in which no packet comes.
+fn take_over(daemon: &Daemon, messages: &[Vec<u8>]) -> (Spent, Spent) {
     let placed = |count: usize| {
         eventually("the device has all", || {
             // The page of metrics costs the daemon something, too.
@@ -68,14 +102,19 @@ fn take_over(daemon: &Daemon, messages: &[Vec<u8>]) -> (Duration, Duration) {
             daemon.metric("sluice_flows_placed{placement=\"hardware\"}") == Some(count as f64)
         });
     };
-    let before = spent();
+    let before = Spent::by(daemon);
     let vswitchd = Provider::connect_to(daemon, PORTS);
     messages.iter().for_each(|message| vswitchd.send(message));
     placed(messages.len());
-    let after = spent();
+    let taken = Spent::by(daemon).map(before, |span| span);
+    std::thread::sleep(TOLD);
+    let (before, begun) = (Spent::by(daemon), Instant::now());
+    std::thread::sleep(STILL);
+    let rounds = begun.elapsed().as_secs_f64() / POLL.as_secs_f64();
+    let still = Spent::by(daemon).map(before, |span| span.div_f64(rounds));
     drop(vswitchd);
     placed(0);
-    (after.0 - before.0, after.1 - before.1)
+    (taken, still)
 }
 
 /// What a thread takes that receives the same messages, decodes them and does no more.

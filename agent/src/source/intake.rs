@@ -222,6 +222,14 @@ impl Intake for AgentIntake<'_> {
         });
     }
 
+    fn visit_news(&self, visit: &mut dyn FnMut(Standing)) {
+        self.agent.table.visit_news(self.origin, &mut |view| self.standing_of(&view).into_iter().for_each(&mut *visit));
+    }
+
+    fn wanted(&self) -> usize {
+        self.agent.table.census().wanted_by(self.origin).unwrap_or(0)
+    }
+
     fn standing(&self, ufid: Ufid) -> Option<Standing> {
         self.standing_of(&self.named(ufid)?)
     }

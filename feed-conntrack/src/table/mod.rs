@@ -46,7 +46,7 @@ pub(crate) struct Table {
     silent: usize,
     /// The number of the last comparison.
     round: u32,
-    /// The number of the last look at what was counted.
+    /// The number of the last look at all flows.
     look: u32,
 }
 
@@ -242,7 +242,12 @@ impl Table {
         gone.map(|connection| connection.entry.original).collect()
     }
 
-    /// Begins a look at what was counted.
+    /// How many flows connections have.
+    pub(crate) fn owned(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// Begins a look at all flows.
     pub(crate) fn begin_look(&mut self) {
         self.look = self.look.wrapping_add(1);
     }
@@ -266,16 +271,19 @@ impl Table {
         true
     }
 
-    /// Returns the connections some of whose flows are not wanted any more by the agent, or no longer by themselves.
-    pub(crate) fn end_look(&mut self, now: Instant) -> Vec<Direction> {
+    /// After a look at all flows, returns the connections some of whose flows are not wanted any more by the agent.
+    pub(crate) fn missing(&self) -> Vec<Direction> {
         let missing = self.owners.values().filter(|owner| owner.look != self.look);
-        let mut others: Vec<_> = missing.map(|owner| owner.original).collect();
-        for connection in self.connections.values_mut() {
-            if connection.narrow(now, &mut self.usual) {
-                others.push(connection.entry.original);
-            }
-        }
-        others
+        missing.map(|owner| owner.original).collect()
+    }
+
+    /// Returns the connections some of whose flows are no longer wanted by themselves, or are again.
+    pub(crate) fn narrow(&mut self, now: Instant) -> Vec<Direction> {
+        let Self { connections, usual, .. } = self;
+        let narrowed = connections
+            .values_mut()
+            .filter_map(|connection| connection.narrow(now, usual).then_some(connection.entry.original));
+        narrowed.collect()
     }
 }
 

@@ -54,7 +54,9 @@ fn look(table: &mut Table, counted: &[(u128, u64)], now: Instant) -> Vec<Directi
     for (ufid, packets) in counted {
         assert!(table.count(&standing(*ufid, *packets), now), "{ufid}");
     }
-    table.end_look(now)
+    let mut unsettled = table.missing();
+    unsettled.extend(table.narrow(now));
+    unsettled
 }
 
 #[test]

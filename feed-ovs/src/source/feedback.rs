@@ -78,9 +78,19 @@ impl Feedback {
         self.handover.connected() > 0
     }
 
-    /// Publishes what was counted for a flow, once it is known what an earlier agent has published.
+    /// Whether it is known what an earlier agent has published. Nothing is told before that.
+    pub(super) fn may_tell(&self) -> bool {
+        self.was_asked || self.begun.elapsed() >= PATIENCE
+    }
+
+    /// Whether a flow could not be told of for want of memory.
+    pub(super) const fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Publishes what was counted for a flow, if that may be told yet.
     pub(super) fn tell(&mut self, standing: &Standing) {
-        if !self.was_asked && self.begun.elapsed() < PATIENCE {
+        if !self.may_tell() {
             return;
         }
         let now = milliseconds();
@@ -123,7 +133,7 @@ impl Feedback {
 
     /// Takes back all that is published of flows that are not there.
     pub(super) fn retain(&mut self, is_there: impl Fn(Ufid) -> bool) {
-        if !self.was_asked && self.begun.elapsed() < PATIENCE {
+        if !self.may_tell() {
             return;
         }
         let gone: Vec<_> = self.publisher.iter().map(|(ufid, _)| ufid).filter(|ufid| !is_there(*ufid)).collect();

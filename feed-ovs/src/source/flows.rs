@@ -15,6 +15,8 @@ const EXPIRY: Expiry = Expiry { idle: None, hard: None, permanent: true };
 pub(super) struct Flows {
     maker: FlowMaker,
     named: HashMap<Ufid, Known>,
+    /// How many of these the agent has taken on.
+    taken: usize,
     /// Flows without a UFID, as ovs-vswitchd probes the kernel with at its start. They are passed over.
     unnamed: u64,
     /// The number of the last comparison.
@@ -33,7 +35,7 @@ impl Flows {
     /// None yet, of a datapath that takes packets on in later chains or does not.
     pub(super) fn new(go_on: bool, intake: &dyn Intake) -> Self {
         let maker = FlowMaker::new(*intake.seed(), Origin::OpenVswitch).going_on(go_on);
-        Self { maker, named: HashMap::new(), unnamed: 0, round: 0, go_on }
+        Self { maker, named: HashMap::new(), taken: 0, unnamed: 0, round: 0, go_on }
     }
 
     /// Whether the datapath takes packets on in later chains.
@@ -62,8 +64,8 @@ impl Flows {
     }
 
     /// How many the agent has taken on.
-    pub(super) fn taken(&self) -> usize {
-        self.named.values().filter(|known| known.is_taken).count()
+    pub(super) const fn taken(&self) -> usize {
+        self.taken
     }
 
     /// Takes a flow that is there. Returns whether the message tells all of it; a flow of which it does not has no rule, nor one of what it
@@ -93,7 +95,10 @@ impl Flows {
             tracing::debug!(%ufid, "a flow is left to Open vSwitch: {reason}");
             intake.delete(ufid);
         }
-        self.named.insert(ufid, Known { round: self.round, is_taken: taken.is_ok() });
+        let known = Known { round: self.round, is_taken: taken.is_ok() };
+        self.taken += usize::from(known.is_taken);
+        let before = self.named.insert(ufid, known);
+        self.forget(before);
         is_told_whole
     }
 
@@ -101,11 +106,17 @@ impl Flows {
     pub(super) fn end(&mut self, name: Option<Ufid>, intake: &dyn Intake) {
         match name {
             Some(ufid) => {
-                self.named.remove(&ufid);
+                let known = self.named.remove(&ufid);
+                self.forget(known);
                 intake.delete(ufid);
             }
             None => self.unnamed = self.unnamed.saturating_sub(1),
         }
+    }
+
+    /// Counts one out that was known, if it was taken on.
+    fn forget(&mut self, known: Option<Known>) {
+        self.taken -= usize::from(known.is_some_and(|known| known.is_taken));
     }
 
     /// Begins a comparison: all that is there is put again.
@@ -118,6 +129,7 @@ impl Flows {
     pub(super) fn end_comparison(&mut self, intake: &dyn Intake) {
         let round = self.round;
         self.named.retain(|_, known| known.round == round);
+        self.taken = self.named.values().filter(|known| known.is_taken).count();
         let mut gone = Vec::new();
         intake.visit(&mut |standing| {
             if !self.named.contains_key(&standing.ufid) {

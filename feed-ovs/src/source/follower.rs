@@ -1,7 +1,7 @@
 //! What is told of a datapath, on its way to the agent; and what has come of it, on its way back.
 
-use sluice_flow::FlowState;
-use sluice_flow::source::{Intake, SourceReport};
+use sluice_flow::source::{Intake, SourceReport, Standing};
+use sluice_flow::{FlowState, Ufid};
 use sluice_netdev::netlink::attribute::Malformed;
 
 use super::Options;
@@ -36,6 +36,17 @@ pub(super) struct Follower<'a> {
     pub(super) told: Option<Datapath>,
     /// The datapath is gone.
     pub(super) is_gone: bool,
+    /// All flows have been told of, and what is new of them is enough from now on.
+    pub(super) has_told_all: bool,
+}
+
+/// What has come of the flows since it was last looked.
+#[derive(Default)]
+pub(super) struct Looked {
+    /// The device has refused these, or has lost them.
+    pub(super) refused: Vec<Ufid>,
+    /// Somebody has deleted some by a command.
+    pub(super) misses_some: bool,
 }
 
 impl Follower<'_> {
@@ -86,25 +97,34 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// Looks at what has come of the flows, and tells of it. Returns whether somebody has deleted some by a command.
-    pub(super) fn tell(&mut self) -> bool {
+    /// Looks at what has come of the flows, and tells of it.
+    pub(super) fn tell(&mut self) -> Looked {
         self.meters.tell(self.feedback.as_deref_mut(), self.intake);
-        let mut wanted = 0;
+        let mut looked = Looked { misses_some: self.intake.wanted() < self.flows.taken(), ..Looked::default() };
+        let tells_all = self.feedback.as_ref().is_none_or(|feedback| feedback.may_tell());
         let feedback = &mut self.feedback;
-        self.intake.visit(&mut |standing| {
-            wanted += 1;
+        let mut tell = |standing: Standing| {
             // A flow that is told of has a rule, which ovs-vswitchd relies on before it deletes one of its own (`deploy/ovs`).
             let has_rule = matches!(standing.state, FlowState::Offloaded | FlowState::Partial);
             if let (true, Some(feedback)) = (has_rule, feedback.as_mut()) {
                 feedback.tell(&standing);
             }
-        });
+            if standing.state == FlowState::Refused {
+                looked.refused.push(standing.ufid);
+            }
+        };
+        if self.has_told_all {
+            self.intake.visit_news(&mut tell);
+        } else {
+            self.intake.visit(&mut tell);
+        }
+        self.has_told_all = tells_all && !self.feedback.as_ref().is_some_and(|feedback| feedback.is_full());
         self.report.flows = self.flows.named();
         self.report.flows_left_out = self.flows.named() - self.flows.taken();
         self.report.ports_left_out = self.ports.left_out();
         let is_heard = self.feedback.as_ref().is_some_and(|feedback| feedback.is_taken());
         self.report.caveat = (!is_heard).then(|| SHORT.to_owned());
         self.intake.report(self.report.clone());
-        wanted < self.flows.taken()
+        looked
     }
 }

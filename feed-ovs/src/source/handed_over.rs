@@ -19,7 +19,7 @@ use sluice_flow::{FlowState, Origin, Ufid};
 
 use super::feedback::Feedback;
 use super::flows::Flows;
-use super::follower::{BEGINS_AGAIN, Follower, GOES_ON};
+use super::follower::{BEGINS_AGAIN, Follower, GOES_ON, Looked};
 use super::left::{Left, Process};
 use super::meters::Meters;
 use super::ports::Ports;
@@ -125,6 +125,7 @@ impl Source for HandedOverSource {
                 must_compare: false,
                 told: None,
                 is_gone: false,
+                has_told_all: false,
             };
             let told = Instant::now();
             let session = Session { door: &self.door, listener, follower, pending: VecDeque::new(), told };
@@ -224,18 +225,10 @@ impl Session<'_> {
     /// Tells what was counted, and gives flows back that the device has lost, or that somebody has deleted by a command.
     fn tell(&mut self) -> Result<(), Trouble> {
         self.told = Instant::now();
-        let must_look = self.follower.tell();
-        let mut lost = Vec::new();
-        let mut wanted = HashSet::new();
-        self.follower.intake.visit(&mut |standing| {
-            if must_look {
-                wanted.insert(standing.ufid);
-            }
-            if standing.state == FlowState::Refused {
-                lost.push(standing.ufid);
-            }
-        });
-        if must_look {
+        let Looked { refused: mut lost, misses_some } = self.follower.tell();
+        if misses_some {
+            let mut wanted = HashSet::new();
+            self.follower.intake.visit(&mut |standing| _ = wanted.insert(standing.ufid));
             lost.extend(self.follower.flows.taken_names().filter(|ufid| !wanted.contains(ufid)));
         }
         self.give_back(&lost)

@@ -83,6 +83,7 @@ impl<'a> Session<'a> {
             must_compare: false,
             told: None,
             is_gone: false,
+            has_told_all: false,
         };
         let now = Instant::now();
         let mut session = Self { kernel, listener, follower, differs: false, compared: now, told: now };
@@ -200,7 +201,7 @@ impl<'a> Session<'a> {
 
     /// Tells what has come of the flows. Those that somebody has deleted by a command are put in again, as Open vSwitch would.
     fn tell(&mut self) {
-        self.follower.must_compare |= self.follower.tell();
+        self.follower.must_compare |= self.follower.tell().misses_some;
         self.told = Instant::now();
     }
 }

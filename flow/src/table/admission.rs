@@ -85,9 +85,10 @@ impl FlowTable {
             self.events.event(&Event::Accepted(flow.clone()));
             self.has_begun(id, &flow);
         }
-        let class = self.expiries.class(&flow.expiry);
+        let (class, is_followed) = (self.expiries.class(&flow.expiry), flow.origin.is_source());
+        self.census.want(flow.origin);
         // Before anybody can end the life, which the cell must hear of.
-        self.with_cell(id, |cell| *cell = cell::Cell::new(class, now));
+        self.with_cell(id, |cell| *cell = cell::Cell::new(class, now, is_followed));
         let mut fresh = Record::new(flow, accepted, reply_to);
         if let Some(member) = &member {
             self.chains.arrive(id, member);

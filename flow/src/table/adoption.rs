@@ -42,7 +42,7 @@ impl FlowTable {
             if is_as_wanted {
                 self.settle(id, life, None);
             }
-            self.restate(life);
+            self.restate(id, life);
             Some((id, installed_as))
         })?
     }

@@ -25,7 +25,7 @@ pub(super) struct Cell {
     read: Timestamp,
     /// The generation with which the rule was installed; none if there is no rule.
     installed_as: Generation,
-    /// The rule's, of 12 bits, and [`Cell::USED`].
+    /// The rule's, of 12 bits, and above these what the constants of [`Cell`] say.
     tcp_flags: u16,
     age: Age,
 }
@@ -69,11 +69,33 @@ impl Cell {
     const USED: u16 = 1 << 15;
     /// In `tcp_flags`: there is a base.
     const HAS_BASE: u16 = 1 << 14;
+    /// In `tcp_flags`: the flow is a source's, which wants to hear what is new.
+    const FOLLOWED: u16 = 1 << 13;
+    /// In `tcp_flags`: its source has not been shown what has come since it was last shown.
+    const NEWS: u16 = 1 << 12;
     const TCP_FLAGS: u16 = (1 << 12) - 1;
 
-    /// The counters of a new life.
-    pub(super) fn new(class: ExpiryClass, now: Timestamp) -> Self {
-        Self { age: Age::new(class, 0), read: now, grown: now, ..Self::default() }
+    /// The counters of a new life, which a source follows or does not.
+    pub(super) fn new(class: ExpiryClass, now: Timestamp, is_followed: bool) -> Self {
+        let tcp_flags = if is_followed { Self::FOLLOWED } else { 0 };
+        Self { age: Age::new(class, 0), read: now, grown: now, tcp_flags, ..Self::default() }
+    }
+
+    /// Something is new of the flow.
+    pub(super) fn note(&mut self) {
+        if self.tcp_flags & Self::FOLLOWED != 0 {
+            self.tcp_flags |= Self::NEWS;
+        }
+    }
+
+    /// Whether something is new that its source has not been shown.
+    pub(super) fn has_news(&self) -> bool {
+        self.tcp_flags & Self::NEWS != 0
+    }
+
+    /// Its source is shown what is new.
+    pub(super) fn show(&mut self) {
+        self.tcp_flags &= !Self::NEWS;
     }
 
     /// A rule was installed; it counts from zero.
@@ -81,6 +103,7 @@ impl Cell {
         self.installed_as = installed_as;
         self.count_from(0, 0);
         self.touch(now);
+        self.note();
     }
 
     /// The rule was changed; it counts on, and what was read before says nothing about idleness.
@@ -121,6 +144,7 @@ impl Cell {
             self.keep_total();
             self.count_from(counters.packets, counters.bytes);
             self.touch(latest);
+            self.note();
             return Applied::Backwards;
         }
         if earliest >= { self.read } {
@@ -129,6 +153,7 @@ impl Cell {
         }
         let grown = counters.packets > self.packets;
         if grown {
+            self.note();
             self.use_at(counters.used.unwrap_or(latest).clamp(self.grown, latest.max(self.grown)));
         }
         self.advance(counters);
@@ -143,7 +168,7 @@ impl Cell {
 
     fn count_from(&mut self, packets: u64, bytes: u64) {
         (self.packets, self.bytes) = (packets, bytes);
-        self.tcp_flags &= Self::HAS_BASE;
+        self.tcp_flags &= !(Self::TCP_FLAGS | Self::USED);
     }
 
     fn use_at(&mut self, time: Timestamp) {
@@ -258,7 +283,7 @@ mod tests {
     }
 
     fn cell() -> Cell {
-        Cell::new(Expiries::new().class(&Expiry::default()), Timestamp(0))
+        Cell::new(Expiries::new().class(&Expiry::default()), Timestamp(0), false)
     }
 
     fn idle(cell: &mut Cell) -> Option<Duration> {

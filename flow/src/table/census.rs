@@ -5,6 +5,7 @@ use crossbeam_utils::CachePadded;
 use super::state::Standing;
 use super::sync::{AtomicUsize, Ordering};
 use crate::backend::Placement;
+use crate::origin::Origin;
 use crate::refusal::Refusal;
 use crate::table::FlowState;
 
@@ -19,6 +20,8 @@ pub struct Census {
     retries: CachePadded<AtomicUsize>,
     /// Flows by how far they have come; of those that are pending, which is what a new flow is, as many as `live` has besides.
     standings: CachePadded<[AtomicUsize; Placement::ALL.len() + 2]>,
+    /// Flows that are wanted, of each source.
+    wanted: CachePadded<[AtomicUsize; Origin::SOURCES.len()]>,
     flow_limit: AtomicUsize,
     unsettled_limit: AtomicUsize,
 }
@@ -49,6 +52,15 @@ impl Census {
 
     fn standing(&self, standing: Standing) -> usize {
         index(standing).map_or(0, |index| self.standings[index].load(Ordering::Relaxed))
+    }
+
+    /// Flows that a source wants, those that are refused included. Nobody counts the flows of others.
+    pub fn wanted_by(&self, source: Origin) -> Option<usize> {
+        Some(self.of_source(source)?.load(Ordering::Relaxed))
+    }
+
+    fn of_source(&self, source: Origin) -> Option<&AtomicUsize> {
+        self.wanted.get(Origin::SOURCES.iter().position(|known| *known == source)?)
     }
 
     /// All flows, those that are going included.
@@ -101,6 +113,16 @@ impl Census {
 
     pub(super) fn dismiss_flow(&self) {
         self.live.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// One more flow is wanted by its owner.
+    pub(super) fn want(&self, owner: Origin) {
+        self.of_source(owner).into_iter().for_each(|wanted| _ = wanted.fetch_add(1, Ordering::Relaxed));
+    }
+
+    /// A flow is no longer wanted by its owner.
+    pub(super) fn unwant(&self, owner: Origin) {
+        self.of_source(owner).into_iter().for_each(|wanted| _ = wanted.fetch_sub(1, Ordering::Relaxed));
     }
 
     /// Takes a place for one more unsettled flow.

@@ -165,6 +165,7 @@ impl FlowTable {
                 life.unsettled = true;
             }
             life.end = Some(reason);
+            self.census.unwant(life.flow.origin);
             if let Some(member) = &mut life.member {
                 self.chains.depart(id, member);
             }
@@ -297,7 +298,7 @@ impl FlowTable {
                 // The look that follows finds what is to be done.
                 let _ = self.forget(LostRule { flow: change.flow, handle }, life, now);
             }
-            self.restate(life);
+            self.restate(change.flow, life);
             if let Some(cause) = life.awaited() {
                 self.arena.await_kind(change.flow.slot, cause.kind());
             }
@@ -369,7 +370,7 @@ impl FlowTable {
         if let Some(older) = std::mem::replace(&mut life.reply_to, reply_to) {
             older.settled(id, &Settlement::Superseded);
         }
-        self.restate(life);
+        self.restate(id, life);
         Accepted { flow: id, lane: life.lane() }
     }
 
@@ -439,12 +440,15 @@ impl FlowTable {
     }
 
     /// Counts the flow under how far it has come now.
-    pub(super) fn restate(&self, life: &mut Life) {
+    pub(super) fn restate(&self, id: FlowId, life: &mut Life) {
         let standing = life.standing();
         if standing != life.counted_as {
             self.census.leave(life.counted_as);
             self.census.enter(standing);
             life.counted_as = standing;
+            if life.flow.origin.is_source() && matches!(standing, Standing::Placed(_) | Standing::Refused) {
+                self.with_cell(id, cell::Cell::note);
+            }
         }
     }
 

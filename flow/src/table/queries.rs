@@ -4,11 +4,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::FlowTable;
+use super::cell::Cell;
 use super::record::Record;
 use crate::backend::{Handle, Placement};
 use crate::counters::Counters;
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
+use crate::origin::Origin;
 use crate::port::GonePort;
 use crate::refusal::Refusal;
 use crate::table::FlowState;
@@ -103,6 +105,25 @@ impl FlowTable {
             if view.is_some_and(|view| visit(view).is_break()) {
                 return;
             }
+        }
+    }
+
+    /// Shows every flow of a source of which something is new since this last showed it: a packet that was counted, a rule that is there, a
+    /// refusal. In no order, and each at one moment of its own; no lock is held meanwhile. Of other flows it touches the counter cell only.
+    pub fn visit_news(&self, source: Origin, visit: &mut dyn FnMut(FlowView)) {
+        for (slot, _, cell) in self.arena.cells() {
+            if !cell.lock().has_news() {
+                continue;
+            }
+            let Some((id, record)) = self.arena.slot(slot) else { continue };
+            if record.flow().is_none_or(|flow| flow.origin != source) {
+                continue;
+            }
+            // What comes from here on is shown the next time.
+            self.with_cell(id, Cell::show);
+            let view = self.view_of(id, &record);
+            drop(record);
+            view.into_iter().for_each(&mut *visit);
         }
     }
 

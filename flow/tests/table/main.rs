@@ -4,6 +4,7 @@
 
 mod adoption;
 mod chains;
+mod news;
 mod retry;
 mod waiting;
 mod withheld;
