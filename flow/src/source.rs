@@ -39,10 +39,10 @@ pub trait Intake {
     /// Takes the end of a flow on, if there is such a flow.
     fn delete(&self, ufid: Ufid);
 
-    /// Makes a port of the source usable, if it is not.
+    /// Makes a port of the source usable, if it is not, or another kind of port of one.
     ///
     /// # Errors
-    /// Returns the reason if somebody else has a port of this number or name, or the device refuses it.
+    /// Returns the reason, which does not name the port, if somebody else has a port of this number or name, or the device refuses it.
     fn attach(&self, port: Port) -> Result<(), String>;
 
     /// Takes a port away that the source has attached. Flows that name it are refused until it is back.

@@ -32,7 +32,7 @@ pub struct JournalOptions {
     pub wall: WallClock,
 }
 
-/// The log of what is wanted. See the [crate](crate).
+/// The log of what is wanted. See [`crate`].
 pub struct Journal {
     pub(super) folder: Folder,
     pub(super) options: JournalOptions,

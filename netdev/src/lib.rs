@@ -16,7 +16,7 @@
 //! they are [heard of](HeardPriorities). A classic BPF program on the socket keeps the notifications about our own filters out.
 //!
 //! **Requests.** A [`Control`] is a socket for requests. It asks again for a list that changed while it was read, and keeps the
-//! kernel's own words for a refusal in [`LinkError`]. [`statistics`] reads the counters of a device.
+//! kernel's own words for a refusal in [`LinkError`]. [`statistics()`] reads the counters of a device.
 //!
 //! **Where filters hang.** [`ensure_ingress`] and [`remove_ingress`] make and remove the queueing discipline that holds the
 //! filters of a device ([`IngressQdisc`]), and never touch one that somebody else made. [`ensure_lag`] does so for a bond or

@@ -5,7 +5,7 @@
 use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::{FlowState, Ufid};
 use sluice_tests::daemon::Daemon;
-use sluice_tests::openvswitch::provider::{DELETED, FLOW, NEW, Provider, SET, flow_message, name};
+use sluice_tests::openvswitch::provider::{DELETED, FLOW, NEW, Provider, SET, Vport, flow_message, name};
 use sluice_tests::world::eventually;
 
 /// With a meter of the agent's own.
@@ -139,6 +139,38 @@ fn meters_of_an_earlier_ovs_vswitchd_stay_for_the_next_one_to_set_or_go() {
     eventually("the device has the flow", || actions_of(&daemon, 7).is_some());
     drop(second);
     eventually("nothing is left", || !daemon.sluice(&["show-meters"]).out.contains("meter:5"));
+}
+
+#[test]
+fn a_port_is_what_it_was_last_told_to_be_and_goes_if_the_next_ovs_vswitchd_has_it_not() {
+    let daemon = Daemon::start(CONFIG);
+    let are = |ports: &[(u32, &str, &str)]| {
+        let shown: serde_json::Value = serde_json::from_str(&daemon.sluice(&["show", "--json"]).out).unwrap();
+        let shown = shown["ports"].as_array().unwrap().iter();
+        let shown = shown.map(|port| (port["number"].clone(), port["name"].clone(), port["kind"].clone()));
+        shown.eq(ports.iter().map(|(number, name, kind)| ((*number).into(), (*name).into(), (*kind).into())))
+    };
+    let first = Provider::connect_to(&daemon, PORTS);
+    eventually("both are there", || are(&[(1, "one", "physical"), (2, "two", "physical")]));
+    first.tell_port(2, "two", Vport::Internal);
+    eventually("one is of another kind", || are(&[(1, "one", "physical"), (2, "two", "internal")]));
+    put(&first, NEW, 7, UDP, "2");
+    eventually("the device has the flow", || actions_of(&daemon, 7).is_some());
+    first.tell_port(3, "one", Vport::Netdev);
+    eventually("the other has another number", || are(&[(2, "two", "internal"), (3, "one", "physical")]));
+    drop(first);
+    let _second = Provider::connect_to(&daemon, &["one"]);
+    eventually("it has the first one again", || are(&[(1, "one", "physical"), (2, "two", "internal")]));
+    eventually("the one of which nobody tells is gone", || are(&[(1, "one", "physical")]));
+}
+
+#[test]
+fn a_port_whose_number_somebody_else_has_is_left_out_with_the_reason() {
+    let daemon = Daemon::start(&format!("{CONFIG}[[port]]\nnumber = 9\nname = \"nine\"\n"));
+    let vswitchd = Provider::connect_to(&daemon, PORTS);
+    vswitchd.tell_port(9, "three", Vport::Netdev);
+    let reason = "without port three: number 9 is nine already";
+    eventually("it is shown", || daemon.sluice(&["show"]).out.contains(reason));
 }
 
 #[test]

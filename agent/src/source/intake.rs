@@ -154,11 +154,17 @@ impl Intake for AgentIntake<'_> {
         let objects = self.agent.objects();
         let known = objects.ports().iter().find(|known| known.number == port.number || known.name == port.name);
         match known {
-            Some(known) if known.number == port.number && known.name == port.name => return Ok(()),
+            Some(known) if *known == port => return Ok(()),
             Some(known) if self.ports().contains(known) => self.detach(known.number),
+            // What it is, who has attached it knows.
+            Some(known) if known.number == port.number && known.name == port.name => return Ok(()),
             Some(_) | None => {}
         }
-        self.agent.object_store.put_by(port, ObjectOrigin::Source).map_err(|error| error.to_string())?;
+        let title = format!("port {}: ", port.name);
+        self.agent.object_store.put_by(port, ObjectOrigin::Source).map_err(|error| {
+            let reason = error.to_string();
+            reason.strip_prefix(&title).map_or(reason.clone(), str::to_owned)
+        })?;
         self.agent.renew_mirroring();
         Ok(())
     }

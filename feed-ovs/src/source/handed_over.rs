@@ -40,6 +40,8 @@ const FAMILIES: Families = Families {
 /// How long it is waited for messages while the device has not said of all flows whether it takes them; and while it has.
 const SOON: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_millis(100);
+/// How long an ovs-vswitchd that begins may take to tell of its ports.
+const TELLS_PORTS: Duration = Duration::from_secs(5);
 /// How long an answer may wait for room. ovs-vswitchd reads at least twice a second.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// So many UFIDs go into one answer.
@@ -164,12 +166,16 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn run(mut self, stops: &dyn Fn() -> bool) -> Result<(), Trouble> {
-        let mut looked = Instant::now();
+        let begun = Instant::now();
+        let mut looked = begun;
         while !stops() {
             self.hear()?;
             self.settle()?;
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
+                if begun.elapsed() >= TELLS_PORTS {
+                    self.follower.ports.end_earlier(self.follower.intake);
+                }
                 self.turn_away();
                 if let Some(feedback) = &mut self.follower.feedback {
                     feedback.serve();
@@ -286,6 +292,7 @@ fn take(follower: &mut Follower<'_>, notification: Notification<'_>) -> Result<O
             }
             take_out(follower.intake);
             follower.meters = Meters::begin(follower.intake);
+            follower.ports = Ports::begin(follower.intake);
             None
         }
     };

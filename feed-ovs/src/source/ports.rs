@@ -1,6 +1,6 @@
 //! The ports of a datapath on their way to the agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_flow::port::{PortKind, Tunnel};
 use sluice_flow::source::Intake;
@@ -17,9 +17,21 @@ const LOCAL: u32 = 0;
 #[derive(Default)]
 pub(super) struct Ports {
     left_out: BTreeMap<String, String>,
+    /// Ports of an earlier ovs-vswitchd of which this one has not told.
+    earlier: BTreeSet<PortNumber>,
 }
 
 impl Ports {
+    /// None yet, of an ovs-vswitchd that begins. Those that were there before stay, until it is clear that it has no such ports.
+    pub(super) fn begin(intake: &dyn Intake) -> Self {
+        Self { left_out: BTreeMap::new(), earlier: intake.ports().iter().map(|port| port.number).collect() }
+    }
+
+    /// Takes away those of an earlier ovs-vswitchd of which this one has not told.
+    pub(super) fn end_earlier(&mut self, intake: &dyn Intake) {
+        std::mem::take(&mut self.earlier).into_iter().for_each(|port| intake.detach(port));
+    }
+
     /// Brings in the ports that there are, and takes away all others of this source.
     pub(super) fn compare(&mut self, vports: &[Vport], underlay: Option<&str>, intake: &dyn Intake) {
         for port in intake.ports() {
@@ -45,10 +57,19 @@ impl Ports {
             return;
         }
         match port(vport, devices, underlay, intake).and_then(|port| intake.attach(port)) {
-            Ok(()) => _ = self.left_out.remove(&vport.name),
+            Ok(()) => {
+                self.left_out.remove(&vport.name);
+                self.earlier.remove(&PortNumber(vport.number));
+            }
             Err(reason) => {
-                if self.left_out.get(&vport.name) != Some(&reason) {
-                    tracing::warn!(port = vport.name, "a port is left to Open vSwitch: {reason}");
+                let is_news = self.left_out.get(&vport.name) != Some(&reason);
+                match vport.kind {
+                    // Every bridge has one, and no NIC does.
+                    VPORT_INTERNAL if is_news => {
+                        tracing::info!(port = vport.name, "an internal port is left to Open vSwitch: {reason}");
+                    }
+                    _ if is_news => tracing::warn!(port = vport.name, "a port is left to Open vSwitch: {reason}"),
+                    _ => {}
                 }
                 self.left_out.insert(vport.name.clone(), reason);
             }
@@ -58,6 +79,7 @@ impl Ports {
     /// Takes a port away.
     pub(super) fn vanish(&mut self, vport: &Vport, intake: &dyn Intake) {
         self.left_out.remove(&vport.name);
+        self.earlier.remove(&PortNumber(vport.number));
         if intake.ports().iter().any(|port| port.number.0 == vport.number) {
             intake.detach(PortNumber(vport.number));
         }
@@ -78,14 +100,17 @@ impl Devices {
         Self(monitor.inspect_err(|error| tracing::debug!("network devices are not known: {error}")).ok())
     }
 
-    fn is_representor(&self, name: &str) -> bool {
-        let known = self.0.as_ref().and_then(|monitor| monitor.links().named(name));
-        known.is_some_and(|known| matches!(known.device.role, Role::Representor(_)))
+    /// Whether a device is a representor, if the kernel tells.
+    fn is_representor(&self, name: &str) -> Option<bool> {
+        let known = self.0.as_ref()?.links().named(name);
+        Some(known.is_some_and(|known| matches!(known.device.role, Role::Representor(_))))
     }
 }
 
 fn port(vport: &Vport, devices: &Devices, underlay: Option<&str>, intake: &dyn Intake) -> Result<Port, String> {
     let name = vport.name.parse().map_err(|error: sluice_flow::NameError| error.to_string())?;
+    let number = PortNumber(vport.number);
+    let as_known = || intake.ports().into_iter().find(|known| known.number == number && known.name == name);
     let kind = match tunnel_of_device(&vport.name) {
         Some((protocol, udp_port)) => {
             let underlay =
@@ -95,8 +120,11 @@ fn port(vport: &Vport, devices: &Devices, underlay: Option<&str>, intake: &dyn I
             PortKind::Tunnel(Tunnel { protocol, udp_port, underlay })
         }
         None if vport.kind == VPORT_INTERNAL => PortKind::Internal,
-        None if devices.is_representor(&vport.name) => PortKind::Representor,
-        None => PortKind::Physical,
+        None => match devices.is_representor(&vport.name) {
+            Some(true) => PortKind::Representor,
+            Some(false) => PortKind::Physical,
+            None => as_known().map_or(PortKind::Physical, |known| known.kind),
+        },
     };
-    Ok(Port { number: PortNumber(vport.number), name, kind })
+    Ok(Port { number, name, kind })
 }

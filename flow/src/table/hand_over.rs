@@ -1,4 +1,4 @@
-//! From a change to what is wanted to a worker's look at it. See [`queue`](super::queue) for how.
+//! From a change to what is wanted to a worker's look at it. See [`queue`] for how.
 
 use super::arena::Arena;
 use super::queue::{self, Links, LookQueue, Pushed, Reader};

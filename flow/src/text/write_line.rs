@@ -83,7 +83,7 @@ impl<'a> LineWriter<'a> {
         push_decimal(out, number);
     }
 
-    /// Appends what [`write_key`](super::write_key) writes.
+    /// Appends what [`write_key`](super::write_key()) writes.
     pub fn push_key(&mut self, out: &mut Vec<u8>, matching: &MaskedKey<'_>) {
         self.layouts.push(out, matching, &mut self.ports);
     }

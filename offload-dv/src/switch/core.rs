@@ -387,7 +387,7 @@ impl Switch {
         self.counters.listener()
     }
 
-    /// Has an answer with the number [`END`] come, for whoever listens.
+    /// Has an answer with the number [`END`](super::counters::END) come, for whoever listens.
     pub(crate) fn end(&self) -> Result<(), Refusal> {
         self.counters.end()
     }

@@ -36,6 +36,15 @@ pub const SET: u8 = 4;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What a port is to the datapath (`enum ovs_vport_type`).
+#[derive(Clone, Copy)]
+pub enum Vport {
+    /// A network device.
+    Netdev = 1,
+    /// One of the datapath's own.
+    Internal = 2,
+}
+
 /// In the place of ovs-vswitchd.
 pub struct Provider(OwnedFd);
 
@@ -53,14 +62,19 @@ impl Provider {
             message.put(3, &[0; 32]);
             message.put(5, &0u32.to_ne_bytes());
         });
-        for (number, name) in (1u32..).zip(ports) {
-            provider.tell(VPORT, NEW, |message| {
-                message.put(1, &number.to_ne_bytes());
-                message.put(2, &1u32.to_ne_bytes());
-                message.put_text(3, name);
-            });
+        for (number, name) in (1..).zip(ports) {
+            provider.tell_port(number, name, Vport::Netdev);
         }
         provider
+    }
+
+    /// Tells of a port.
+    pub fn tell_port(&self, number: u32, name: &str, kind: Vport) {
+        self.tell(VPORT, NEW, |message| {
+            message.put(1, &number.to_ne_bytes());
+            message.put(2, &(kind as u32).to_ne_bytes());
+            message.put_text(3, name);
+        });
     }
 
     /// Tells of something.
