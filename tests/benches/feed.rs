@@ -6,7 +6,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot go on says so and ends")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use serde_json::{Value, json};
@@ -22,9 +22,10 @@ const PORTS: &[&str] = &["p1", "p2", "p3", "p4", "p5"];
 const CONFIG: &str = "poll_interval = \"500ms\"\n[source.ovs]\nhanded_over = true\n";
 /// How often the revalidator polls, and the source looks at what it has found.
 const POLL: Duration = Duration::from_millis(500);
-/// After which flows have been told of to ovs-vswitchd, and for how long they are then left alone.
+/// After which all flows have been told of to ovs-vswitchd.
 const TOLD: Duration = Duration::from_secs(3);
-const STILL: Duration = Duration::from_secs(5);
+/// For how many polls no packet comes then.
+const STILL: u32 = 10;
 /// Bytes of the header of netlink.
 const HEADER: usize = 16;
 
@@ -38,11 +39,11 @@ fn main() {
     let daemon = Daemon::start(CONFIG);
     let (mut all, mut source, mut ratios, mut still) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let (taken, standing) = take_over(&daemon, &messages);
+        let (taken, stood) = take_over(&daemon, &messages);
         all.push(taken.all.as_secs_f64());
         source.push(nanoseconds(taken.source));
         ratios.push(taken.source.as_secs_f64() / decode(&messages).as_secs_f64());
-        still.push([standing.source, standing.revalidator].map(nanoseconds));
+        still.push([stood.source, stood.revalidator].map(|span| nanoseconds(span / STILL)));
     }
     let (all, source, ratio) = (median(&all), median(&source), median(&ratios));
     let peer = source / ratio;
@@ -86,14 +87,13 @@ impl Spent {
         Self { all, source, revalidator }
     }
 
-    fn map(self, before: Self, change: impl Fn(Duration) -> Duration) -> Self {
-        let of = |now: Duration, before: Duration| change(now - before);
-        let (all, source) = (of(self.all, before.all), of(self.source, before.source));
-        Self { all, source, revalidator: of(self.revalidator, before.revalidator) }
+    fn since(self, before: Self) -> Self {
+        let (all, source) = (self.all - before.all, self.source - before.source);
+        Self { all, source, revalidator: self.revalidator - before.revalidator }
     }
 }
 
-/// What the daemon takes for all flows, from the connection until the device has them; and for a round in which no packet comes.
+/// What the daemon takes for all flows, from the connection until the device has them; and then for polls without packets.
 fn take_over(daemon: &Daemon, messages: &[Vec<u8>]) -> (Spent, Spent) {
     let placed = |count: usize| {
         eventually("the device has all", || {
@@ -106,15 +106,14 @@ fn take_over(daemon: &Daemon, messages: &[Vec<u8>]) -> (Spent, Spent) {
     let vswitchd = Provider::connect_to(daemon, PORTS);
     messages.iter().for_each(|message| vswitchd.send(message));
     placed(messages.len());
-    let taken = Spent::by(daemon).map(before, |span| span);
+    let taken = Spent::by(daemon).since(before);
     std::thread::sleep(TOLD);
-    let (before, begun) = (Spent::by(daemon), Instant::now());
-    std::thread::sleep(STILL);
-    let rounds = begun.elapsed().as_secs_f64() / POLL.as_secs_f64();
-    let still = Spent::by(daemon).map(before, |span| span.div_f64(rounds));
+    let before = Spent::by(daemon);
+    std::thread::sleep(POLL * STILL);
+    let stood = Spent::by(daemon).since(before);
     drop(vswitchd);
     placed(0);
-    (taken, still)
+    (taken, stood)
 }
 
 /// What a thread takes that receives the same messages, decodes them and does no more.

@@ -163,7 +163,8 @@ impl Intake for AgentIntake<'_> {
         let title = format!("port {}: ", port.name);
         self.agent.object_store.put_by(port, ObjectOrigin::Source).map_err(|error| {
             let reason = error.to_string();
-            reason.strip_prefix(&title).map_or(reason.clone(), str::to_owned)
+            let rest = reason.strip_prefix(&title).map(str::to_owned);
+            rest.unwrap_or(reason)
         })?;
         self.agent.renew_mirroring();
         Ok(())

@@ -229,9 +229,9 @@ fn names(world: &World) -> [String; 3] {
     [rdma_name(world), address.trim().to_owned(), "p0".to_owned()]
 }
 
-/// The name that libibverbs has for the device.
+/// The name that libibverbs has for the device, once udev has given it the one that it is to have.
 fn rdma_name(world: &World) -> String {
-    world.guest.run("ls /sys/class/infiniband").trim().to_owned()
+    world.guest.run("udevadm settle; ls /sys/class/infiniband").trim().to_owned()
 }
 
 fn query(to: u8) -> Vec<u8> {
