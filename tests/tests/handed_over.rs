@@ -80,6 +80,7 @@ fn a_flow_takes_the_place_of_those_that_have_its_name_or_its_match_and_of_no_typ
     put(&vswitchd, NEW, 7, TCP, "drop");
     eventually("it is in their place", || actions_of(&daemon, 7).as_deref() == Some("drop"));
     assert_eq!(actions_of(&daemon, 8), None);
+    assert_eq!(vswitchd.given_back(), bytes(8), "Open vSwitch has the one without a place back");
     let flows = || daemon.sluice(&["dump-flows"]).out.lines().count();
     assert_eq!(flows(), 1);
 
