@@ -2,6 +2,8 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
+use std::time::Duration;
+
 use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::{FlowState, Ufid};
 use sluice_tests::daemon::Daemon;
@@ -160,9 +162,14 @@ fn a_port_is_what_it_was_last_told_to_be_and_goes_if_the_next_ovs_vswitchd_has_i
     first.tell_port(3, "one", Vport::Netdev);
     eventually("the other has another number", || are(&[(2, "two", "internal"), (3, "one", "physical")]));
     drop(first);
-    let _second = Provider::connect_to(&daemon, &["one"]);
+    let second = Provider::connect_to(&daemon, &["one"]);
     eventually("it has the first one again", || are(&[(1, "one", "physical"), (2, "two", "internal")]));
     eventually("the one of which nobody tells is gone", || are(&[(1, "one", "physical")]));
+    // One that has been connected for long begins with its datapath nevertheless, and tells of ports behind that.
+    second.begin();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(are(&[(1, "one", "physical")]), "it has had no time to tell of it");
+    assert!(!daemon.log().contains("which is gone, is kept"), "{}", daemon.log());
 }
 
 #[test]

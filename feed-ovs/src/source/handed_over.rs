@@ -40,8 +40,6 @@ const FAMILIES: Families = Families {
 /// How long it is waited for messages while the device has not said of all flows whether it takes them; and while it has.
 const SOON: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_millis(100);
-/// How long an ovs-vswitchd that begins may take to tell of its ports.
-const TELLS_PORTS: Duration = Duration::from_secs(5);
 /// How long an answer may wait for room. ovs-vswitchd reads at least twice a second.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// So many UFIDs go into one answer.
@@ -166,16 +164,13 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn run(mut self, stops: &dyn Fn() -> bool) -> Result<(), Trouble> {
-        let begun = Instant::now();
-        let mut looked = begun;
+        let mut looked = Instant::now();
         while !stops() {
             self.hear()?;
             self.settle()?;
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
-                if begun.elapsed() >= TELLS_PORTS {
-                    self.follower.ports.end_earlier(self.follower.intake);
-                }
+                self.follower.ports.end_earlier(self.follower.intake);
                 self.turn_away();
                 if let Some(feedback) = &mut self.follower.feedback {
                     feedback.serve();

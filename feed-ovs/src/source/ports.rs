@@ -1,6 +1,7 @@
 //! The ports of a datapath on their way to the agent.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use sluice_flow::port::{PortKind, Tunnel};
 use sluice_flow::source::Intake;
@@ -12,24 +13,36 @@ use crate::wire::{VPORT_INTERNAL, Vport};
 
 /// The local port of the datapath itself (`OVSP_LOCAL`), which no flow names: bridges have ports of their own.
 const LOCAL: u32 = 0;
+/// How long an ovs-vswitchd that begins may take to tell of its ports.
+const TELLS_PORTS: Duration = Duration::from_secs(5);
 
 /// The ports that the agent does not take, by name, with the reason.
 #[derive(Default)]
 pub(super) struct Ports {
     left_out: BTreeMap<String, String>,
-    /// Ports of an earlier ovs-vswitchd of which this one has not told.
-    earlier: BTreeSet<PortNumber>,
+    /// Ports of an earlier ovs-vswitchd of which this one has not told, and when it began.
+    earlier: Option<(Instant, BTreeSet<PortNumber>)>,
 }
 
 impl Ports {
     /// None yet, of an ovs-vswitchd that begins. Those that were there before stay, until it is clear that it has no such ports.
     pub(super) fn begin(intake: &dyn Intake) -> Self {
-        Self { left_out: BTreeMap::new(), earlier: intake.ports().iter().map(|port| port.number).collect() }
+        let numbers = intake.ports().iter().map(|port| port.number).collect();
+        Self { left_out: BTreeMap::new(), earlier: Some((Instant::now(), numbers)) }
     }
 
-    /// Takes away those of an earlier ovs-vswitchd of which this one has not told.
+    /// Takes away those of an earlier ovs-vswitchd of which this one has not told, once it has had time to.
     pub(super) fn end_earlier(&mut self, intake: &dyn Intake) {
-        std::mem::take(&mut self.earlier).into_iter().for_each(|port| intake.detach(port));
+        let Some((_, earlier)) = self.earlier.take_if(|(begun, _)| begun.elapsed() >= TELLS_PORTS) else { return };
+        let left = intake.ports().into_iter().map(|port| port.number).filter(|number| earlier.contains(number));
+        left.for_each(|number| intake.detach(number));
+    }
+
+    /// This ovs-vswitchd has told of a port.
+    fn is_told(&mut self, number: u32) {
+        if let Some((_, earlier)) = &mut self.earlier {
+            earlier.remove(&PortNumber(number));
+        }
     }
 
     /// Brings in the ports that there are, and takes away all others of this source.
@@ -59,17 +72,15 @@ impl Ports {
         match port(vport, devices, underlay, intake).and_then(|port| intake.attach(port)) {
             Ok(()) => {
                 self.left_out.remove(&vport.name);
-                self.earlier.remove(&PortNumber(vport.number));
+                self.is_told(vport.number);
             }
             Err(reason) => {
-                let is_news = self.left_out.get(&vport.name) != Some(&reason);
-                match vport.kind {
-                    // Every bridge has one, and no NIC does.
-                    VPORT_INTERNAL if is_news => {
-                        tracing::info!(port = vport.name, "an internal port is left to Open vSwitch: {reason}");
-                    }
-                    _ if is_news => tracing::warn!(port = vport.name, "a port is left to Open vSwitch: {reason}"),
-                    _ => {}
+                let is_known = self.left_out.get(&vport.name) == Some(&reason);
+                if !is_known && vport.kind == VPORT_INTERNAL {
+                    // Every bridge has one, which few devices take.
+                    tracing::info!(port = vport.name, "an internal port is left to Open vSwitch: {reason}");
+                } else if !is_known {
+                    tracing::warn!(port = vport.name, "a port is left to Open vSwitch: {reason}");
                 }
                 self.left_out.insert(vport.name.clone(), reason);
             }
@@ -79,7 +90,7 @@ impl Ports {
     /// Takes a port away.
     pub(super) fn vanish(&mut self, vport: &Vport, intake: &dyn Intake) {
         self.left_out.remove(&vport.name);
-        self.earlier.remove(&PortNumber(vport.number));
+        self.is_told(vport.number);
         if intake.ports().iter().any(|port| port.number.0 == vport.number) {
             intake.detach(PortNumber(vport.number));
         }

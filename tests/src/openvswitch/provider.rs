@@ -57,15 +57,20 @@ impl Provider {
         eventually("the agent listens", || connect(&socket, &agent).is_ok());
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).expect("a timeout");
         let provider = Self(socket);
-        provider.tell(DATAPATH, NEW, |message| {
-            message.put_text(1, "ovs-system");
-            message.put(3, &[0; 32]);
-            message.put(5, &0u32.to_ne_bytes());
-        });
+        provider.begin();
         for (number, name) in (1..).zip(ports) {
             provider.tell_port(number, name, Vport::Netdev);
         }
         provider
+    }
+
+    /// Tells of a datapath, with which it begins.
+    pub fn begin(&self) {
+        self.tell(DATAPATH, NEW, |message| {
+            message.put_text(1, "ovs-system");
+            message.put(3, &[0; 32]);
+            message.put(5, &0u32.to_ne_bytes());
+        });
     }
 
     /// Tells of a port.
