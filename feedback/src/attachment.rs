@@ -4,11 +4,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::fstat;
 
-use crate::layout::{PART, RECORD, RECORDS, STATUS, marks};
+use crate::layout::{METERS, PART, RECORD, RECORDS, STATUS, marks};
 use crate::marks::Marks;
 use crate::memory::{Refusal, Region, Shape, inspect};
+use crate::meters::MeterTable;
 use crate::records::Records;
-use crate::status::Counters;
+use crate::status::{Counters, count_meter_change};
 
 /// A memory that is mapped to be read.
 pub struct Attachment {
@@ -48,6 +49,16 @@ impl Attachment {
     /// Adds to the counters that the agent sees.
     pub fn count(&self, counters: Counters) {
         counters.add_to(self.status.words());
+    }
+
+    /// Settings of meters, to be told.
+    pub(crate) fn meters(&self) -> MeterTable<'_> {
+        MeterTable(self.status.words().get((METERS - STATUS) / 8..).unwrap_or_default())
+    }
+
+    /// Lets the agent see that some of them have changed.
+    pub(crate) fn count_meter_change(&self) {
+        count_meter_change(self.status.words());
     }
 
     pub(crate) fn records(&self) -> Records<'_> {

@@ -40,6 +40,8 @@ pub enum Event {
     Taken {
         /// Its process.
         pid: i32,
+        /// It tells of meters there.
+        tells_meters: bool,
     },
     /// The library does not use it, and says why; or a number that is not known.
     Refused {
@@ -73,10 +75,20 @@ pub enum Offered {
 
 /// Hands the memory of a [`Publisher`] over, and takes that of an earlier one back.
 ///
-/// Who is let in can make OVS count wrongly, and is as trusted in that as ovs-vswitchd itself; it cannot make the agent forward anything.
+/// Who is let in can make OVS count wrongly, and the device limit meters wrongly, and is as trusted in that as ovs-vswitchd itself; it cannot
+/// make the agent forward anything.
 pub struct Handover {
     door: Door,
-    peers: Vec<Peer>,
+    peers: Vec<Reader>,
+}
+
+/// A process that asks for the memory.
+struct Reader {
+    peer: Peer,
+    /// Its library says so.
+    tells_meters: bool,
+    /// It uses the memory.
+    has_taken: bool,
 }
 
 impl Handover {
@@ -87,7 +99,7 @@ impl Handover {
 
     /// Waits until somebody wants something, at most so long; says whether somebody does.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
-        let sockets = self.peers.iter().map(|peer| peer.socket.as_fd()).chain([self.door.as_fd()]);
+        let sockets = self.peers.iter().map(|reader| reader.peer.socket.as_fd()).chain([self.door.as_fd()]);
         let mut sockets: Vec<_> = sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
         let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
         match poll(&mut sockets, Some(&timeout)) {
@@ -104,15 +116,15 @@ impl Handover {
         let mut events = Vec::new();
         for _ in 0..MAX_AT_ONCE {
             match self.door.next() {
-                Some(Ok(peer)) => self.peers.push(peer),
+                Some(Ok(peer)) => self.peers.push(Reader { peer, tells_meters: false, has_taken: false }),
                 Some(Err(uid)) => events.push(Event::Denied { uid }),
                 None => break,
             }
             if self.peers.len() > MAX_PEERS {
-                events.push(Event::Gone { pid: self.peers.remove(0).pid });
+                events.push(Event::Gone { pid: self.peers.remove(0).peer.pid });
             }
         }
-        self.peers.retain(|peer| peer.serve(publisher, &mut events));
+        self.peers.retain_mut(|reader| reader.serve(publisher, &mut events));
         events
     }
 
@@ -120,33 +132,46 @@ impl Handover {
     pub fn connected(&self) -> usize {
         self.peers.len()
     }
+
+    /// Whether a process tells of meters in the memory. `None` if one may, and has not said yet whether it uses the memory.
+    pub fn tells_meters(&self) -> Option<bool> {
+        let tellers = || self.peers.iter().filter(|reader| reader.tells_meters);
+        let is_told = tellers().any(|reader| reader.has_taken);
+        (is_told || tellers().next().is_none()).then_some(is_told)
+    }
 }
 
-impl Peer {
+impl Reader {
     /// Returns whether it is still there.
-    fn serve(&self, publisher: &mut Publisher, events: &mut Vec<Event>) -> bool {
-        let pid = self.pid;
+    fn serve(&mut self, publisher: &mut Publisher, events: &mut Vec<Event>) -> bool {
+        let Peer { socket, pid } = &self.peer;
+        let pid = *pid;
         for _ in 0..MAX_AT_ONCE {
-            match receive(&self.socket) {
+            match receive(socket) {
                 Received::Nothing => return true,
                 Received::End => {
                     events.push(Event::Gone { pid });
                     return false;
                 }
-                Received::Message(Message::Hello, file) => {
+                Received::Message(Message::Hello { tells_meters }, file) => {
+                    self.tells_meters = tells_meters;
                     let offered = file.map(|file| match publisher.adopt(file) {
                         Ok(true) => Offered::Adopted,
                         Ok(false) => Offered::Copied,
                         Err(refusal) => Offered::Refused(refusal),
                     });
-                    if !send(&self.socket, Message::Memory, Some(publisher.share())) {
+                    if !send(socket, Message::Memory, Some(publisher.share())) {
                         events.push(Event::Gone { pid });
                         return false;
                     }
                     events.push(Event::Asked { pid, offered });
                 }
-                Received::Message(Message::Taken, _) => events.push(Event::Taken { pid }),
+                Received::Message(Message::Taken, _) => {
+                    self.has_taken = true;
+                    events.push(Event::Taken { pid, tells_meters: self.tells_meters });
+                }
                 Received::Message(Message::Refused(why), _) => {
+                    self.tells_meters = false;
                     events.push(Event::Refused { pid, why: Refusal::of(why) });
                 }
                 Received::Message(Message::Memory, _) | Received::Garbage => {

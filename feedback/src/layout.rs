@@ -11,6 +11,8 @@ pub const VERSION: u64 = 1;
 pub const PART: usize = 1 << 16;
 /// Where the counters of the library begin.
 pub const STATUS: usize = PART;
+/// Where the settings of meters begin, behind the counters and on a border of pages: they came later.
+pub const METERS: usize = STATUS + 4096;
 /// Where the records begin.
 pub const RECORDS: usize = 2 * PART;
 

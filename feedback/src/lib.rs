@@ -2,17 +2,18 @@
 //!
 //! OVS deletes a flow that the kernel's datapath tells nothing new of. A small library (`feedback/preload`), loaded into an unmodified
 //! ovs-vswitchd, adds what Sluice has counted to the kernel's answers. It reads this from memory that the agent's [`Publisher`] writes and
-//! its [`Handover`] hands over.
+//! its [`Handover`] hands over. In the same memory it tells of the meters that OVS sets, of whose rates the kernel tells nobody.
 //!
 //! # The memory
 //!
-//! A memfd, sealed against shrinking, growing and further seals. Four parts, on borders of 64 KiB; numbers are words of 64 bits in the
+//! A memfd, sealed against shrinking, growing and further seals. Parts begin on borders of 64 KiB, but for the meters, which came later; numbers are words of 64 bits in the
 //! order of the machine.
 //!
 //! | part | at | written by | words |
 //! |---|---|---|---|
 //! | header | 0 | agent, once | magic number `SLUICEFB`; version, 1; bytes of a record, 64; capacity in flows; slots, a power of two; epoch |
-//! | status | 64 KiB | library | counters, in the order of [`Counters`] |
+//! | status | 64 KiB | library | counters, in the order of [`Counters`]; changes of meters |
+//! | meters | 68 KiB | library | two words for each meter, with what ovs-vswitchd has set it to; see [`Setting`] |
 //! | records | 128 KiB | agent | one record for each slot |
 //! | marks | behind the records | library | one word for each slot: the sequence of the record whose deletion was answered last |
 //!
@@ -53,6 +54,7 @@ mod handover;
 pub mod layout;
 mod marks;
 mod memory;
+mod meters;
 pub mod protocol;
 mod publisher;
 mod records;
@@ -62,6 +64,7 @@ pub use attachment::Attachment;
 pub use door::{Door, Peer};
 pub use handover::{Event, Handover, Offered, SOCKET};
 pub use memory::{Refusal, SEALS, Shape};
+pub use meters::{METERS, MeterCount, MeterSetter, Setting, SettingKind};
 pub use publisher::{CreateError, Full, Publisher};
 pub use records::Totals;
 pub use status::Counters;

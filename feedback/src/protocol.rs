@@ -14,7 +14,10 @@ pub(crate) const LENGTH: usize = 24;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// The library is there, and has the memory that comes with it, or none.
-    Hello,
+    Hello {
+        /// It tells of meters. One that is older does not.
+        tells_meters: bool,
+    },
     /// The agent's memory comes with it.
     Memory,
     /// The library uses the agent's memory.
@@ -26,7 +29,7 @@ pub enum Message {
 impl Message {
     const fn words(self) -> (u32, u32) {
         match self {
-            Self::Hello => (1, 0),
+            Self::Hello { tells_meters } => (1, tells_meters as u32),
             Self::Memory => (2, 0),
             Self::Taken => (3, 0),
             Self::Refused(refusal) => (4, refusal),
@@ -41,7 +44,7 @@ impl Message {
             return None;
         }
         match word(12) {
-            1 => Some(Self::Hello),
+            1 => Some(Self::Hello { tells_meters: word(16) & 1 > 0 }),
             2 => Some(Self::Memory),
             3 => Some(Self::Taken),
             4 => Some(Self::Refused(word(16))),

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use rustix::fs::fstat;
 use rustix::io;
@@ -11,8 +11,9 @@ use sluice_flow::ufid::Ufid;
 use crate::layout::{self, Life, MAX_REACH, Name, length, marks, record};
 use crate::marks::Marks;
 use crate::memory::{self, Refusal, Region, Shape};
+use crate::meters::{METERS, MeterTable, Setting, SettingKind};
 use crate::records::{Found, Record, Records, Totals};
-use crate::status::Counters;
+use crate::status::{self, Counters};
 
 /// Why a flow has no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -178,7 +179,25 @@ impl Publisher {
 
     /// What the library in ovs-vswitchd has counted of its own work.
     pub fn counters(&self) -> Counters {
-        Counters::read(&self.region.words()[layout::STATUS / 8..layout::RECORDS / 8])
+        Counters::read(self.status())
+    }
+
+    /// How often what the library tells of meters has changed.
+    pub fn meter_changes(&self) -> u64 {
+        status::meter_changes(self.status())
+    }
+
+    /// The meters that it tells of. `None` if one of them changes just now.
+    pub fn meters(&self) -> Option<Vec<(u32, Setting)>> {
+        let table = MeterTable(&self.status()[(layout::METERS - layout::STATUS) / 8..]);
+        let is_known = |(_, setting): &(u32, Setting)| setting.kind != SettingKind::None;
+        let all: Option<Vec<_>> = (0..METERS).map(|meter| Some((meter, table.get(meter)?))).collect();
+        all.map(|all| all.into_iter().filter(is_known).collect())
+    }
+
+    /// The part that the library writes beside its marks.
+    fn status(&self) -> &[AtomicU64] {
+        &self.region.words()[layout::STATUS / 8..layout::RECORDS / 8]
     }
 
     /// The memory, for who hands it over by a way of its own.

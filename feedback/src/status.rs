@@ -2,6 +2,21 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The word that counts changes to settings of meters, behind the counters.
+const METER_CHANGES: usize = 6;
+
+/// How often settings of meters have changed. Who reads it first reads settings that are as new.
+pub(crate) fn meter_changes(words: &[AtomicU64]) -> u64 {
+    words.get(METER_CHANGES).map_or(0, |word| word.load(Ordering::Acquire))
+}
+
+/// Counts a change, after it was made.
+pub(crate) fn count_meter_change(words: &[AtomicU64]) {
+    if let Some(word) = words.get(METER_CHANGES) {
+        word.fetch_add(1, Ordering::Release);
+    }
+}
+
 /// Counters of the library since the memory was made. They are the library's word, and those of all processes that have the memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {

@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::IoSliceMut;
 
-use sluice_feedback::answer::{change, flow_family};
+use sluice_feedback::answer::{change, family};
 use sluice_feedback::{Attachment, Publisher, Totals};
 use sluice_flow::ufid::Ufid;
 
@@ -59,7 +59,7 @@ fn an_answer_is_changed_without_an_allocation() {
     let buffers = &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
     let length = datagram.len();
     let changed = change(&mut datagram, buffers, FAMILY, &attachment, 1000);
-    let family = flow_family(&datagram);
+    let family = family(&datagram, b"ovs_flow\0");
     assert_eq!(ALLOCATIONS.get(), before);
     assert_eq!((changed - length, family), (100 * (20 + 12 + 8), None));
     assert_eq!((publisher.counters().messages, publisher.counters().changed), (200, 100));

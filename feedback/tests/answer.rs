@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sluice_feed_ovs::wire::FlowMessage;
-use sluice_feedback::answer::{change, flow_family};
+use sluice_feedback::answer::{change, family};
 use sluice_feedback::{Attachment, GRACE, Publisher, Totals, layout};
 use sluice_flow::ufid::Ufid;
 use sluice_netdev::netlink::message::Messages;
@@ -180,7 +180,7 @@ fn a_last_use_that_is_still_to_come_is_now() {
 
 #[test]
 fn the_number_of_the_family_is_in_the_answer_to_who_asks_for_it() {
-    let family = |name: &[u8]| {
+    let answer = |name: &[u8]| {
         let mut message = vec![0, 0, 0, 0, 0x10, 0];
         message.extend([0; 10]);
         message.extend([1, 2, 0, 0]);
@@ -190,9 +190,9 @@ fn the_number_of_the_family_is_in_the_answer_to_who_asks_for_it() {
         message[..4].copy_from_slice(&length.to_ne_bytes());
         message
     };
-    assert_eq!(flow_family(&family(b"ovs_flow\0")), Some(FAMILY));
-    assert_eq!(flow_family(&family(b"ovs_flow_x\0")), None);
-    assert_eq!(flow_family(&[family(b"ovs_vport\0"), family(b"ovs_flow\0")].concat()), Some(FAMILY));
+    assert_eq!(family(&answer(b"ovs_flow\0"), b"ovs_flow\0"), Some(FAMILY));
+    assert_eq!(family(&answer(b"ovs_flow_x\0"), b"ovs_flow\0"), None);
+    assert_eq!(family(&[answer(b"ovs_vport\0"), answer(b"ovs_flow\0")].concat(), b"ovs_flow\0"), Some(FAMILY));
 }
 
 fn told() -> impl Strategy<Value = Told> {
@@ -295,7 +295,7 @@ proptest! {
             if let Some(to) = datagram.get_mut(place + number) { *to = *byte } else { datagram.push(*byte) }
         }
         received(&datagram, &split(datagram.len(), &cuts, room), &attachment);
-        flow_family(&datagram);
+        family(&datagram, b"ovs_flow\0");
         // As the next agent finds it.
         let mut next = Publisher::create(64, 1).unwrap();
         next.adopt(publisher.file().try_clone_to_owned().unwrap()).ok();

@@ -1,4 +1,4 @@
-//! What stands in for `recvmsg`.
+//! What stands in for `recvmsg` and `sendmsg`.
 
 #![allow(unsafe_code)]
 
@@ -10,9 +10,10 @@ use std::slice;
 use std::sync::atomic::{AtomicPtr, AtomicU16, Ordering};
 
 use libc::{msghdr, size_t, ssize_t};
-use sluice_feedback::answer::{CONTROLLER, change, flow_family, kind};
+use sluice_feedback::answer::meter::{agreed, change_meters, wish};
+use sluice_feedback::answer::{CONTROLLER, change, family, kind};
 
-use crate::link::{set_path, tend, with_memory};
+use crate::link::{METERS, set_path, tend, with_memory};
 
 /// Longer than all that the kernel puts into a datagram of a dump (32 KiB), and as long as ovs-vswitchd says that messages are.
 const LONGEST: usize = 1 << 16;
@@ -21,10 +22,13 @@ const SHORTEST: usize = 20;
 /// `NLMSG_DONE`. It comes with each look of ovs-vswitchd at its flows, even if there are none.
 const DONE: u16 = 3;
 
-/// libc's function; null until it is found.
-static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+/// libc's functions; null until they are found.
+static RECEIVE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+static SEND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 /// The number of the family `ovs_flow`; 0 until ovs-vswitchd has asked for it.
-static FAMILY: AtomicU16 = AtomicU16::new(0);
+static FLOWS: AtomicU16 = AtomicU16::new(0);
+/// The same of `ovs_meter`.
+static METER_FAMILY: AtomicU16 = AtomicU16::new(0);
 
 #[used]
 // SAFETY: the section is an array of such functions, which the loader calls before the program begins.
@@ -33,7 +37,10 @@ static CONSTRUCTOR: extern "C" fn() = construct;
 
 extern "C" fn construct() {
     // SAFETY: the name is a string. The loader has loaded libc before it calls this.
-    REAL.store(unsafe { libc::dlsym(libc::RTLD_NEXT, c"recvmsg".as_ptr()) }, Ordering::Relaxed);
+    RECEIVE.store(unsafe { libc::dlsym(libc::RTLD_NEXT, c"recvmsg".as_ptr()) }, Ordering::Relaxed);
+    // SAFETY: as above.
+    SEND.store(unsafe { libc::dlsym(libc::RTLD_NEXT, c"sendmsg".as_ptr()) }, Ordering::Relaxed);
+    METERS.begin(u16::try_from(now() & 0xffff).unwrap_or(0));
     // SAFETY: the name is a string, and nobody changes the environment before the program begins.
     let path: *const c_char = unsafe { libc::getenv(c"SLUICE_OVS_FEEDBACK".as_ptr()) };
     if path.is_null() {
@@ -58,8 +65,9 @@ pub(crate) unsafe extern "C" fn recvmsg(socket: c_int, message: *mut msghdr, fla
     let buffers = unsafe { buffers(message) };
     // ovs-vswitchd's first buffer has room for many messages; what is split earlier is not its.
     let Some(kind) = buffers.first().and_then(|first| kind(first)) else { return received };
-    let family = FAMILY.load(Ordering::Relaxed);
-    let is_wanted = if family == 0 { kind == CONTROLLER } else { kind == family || kind == DONE };
+    let families = Families::known();
+    let is_wanted =
+        kind != 0 && (kind == CONTROLLER || kind == DONE || kind == families.flows || kind == families.meters);
     // SAFETY: as above.
     if !is_wanted || unsafe { (*message).msg_flags } & libc::MSG_TRUNC != 0 {
         return received;
@@ -71,12 +79,56 @@ pub(crate) unsafe extern "C" fn recvmsg(socket: c_int, message: *mut msghdr, fla
             tend(now());
             length
         }
-        true => add(buffers, length, family),
+        true => look(socket, buffers, length, families),
         false => length,
     };
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     ssize_t::try_from(length).unwrap_or(received)
+}
+
+/// Sends as libc does, and sees what is asked for meters.
+///
+/// # Safety
+/// As of libc's: `message` and what it points to may be read.
+// SAFETY: the name is libc's on purpose, and so are arguments and result.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    let family = METER_FAMILY.load(Ordering::Relaxed);
+    if family != 0 {
+        // SAFETY: the caller promises that it is there.
+        let request = unsafe { first_buffer(message) };
+        if let Some(wish) = request.and_then(|request| wish(request, family))
+            && is_generic_netlink(socket)
+        {
+            // Before it goes: another thread may receive the answer.
+            METERS.ask(socket, &wish);
+        }
+    }
+    // SAFETY: arguments go on as they came.
+    unsafe { send(socket, message, flags) }
+}
+
+/// Numbers of families; 0 until ovs-vswitchd has asked for them.
+#[derive(Clone, Copy)]
+struct Families {
+    flows: u16,
+    meters: u16,
+}
+
+impl Families {
+    fn known() -> Self {
+        Self { flows: FLOWS.load(Ordering::Relaxed), meters: METER_FAMILY.load(Ordering::Relaxed) }
+    }
+
+    /// Takes those that the kernel tells of.
+    fn learn(datagram: &[u8]) {
+        for (number, name) in [(&FLOWS, &b"ovs_flow\0"[..]), (&METER_FAMILY, b"ovs_meter\0")] {
+            if let Some(family) = family(datagram, name) {
+                number.store(family, Ordering::Relaxed);
+            }
+        }
+    }
 }
 
 /// libc's own function, or the kernel's call if this comes before the former is found.
@@ -85,7 +137,7 @@ pub(crate) unsafe extern "C" fn recvmsg(socket: c_int, message: *mut msghdr, fla
 /// As of libc's `recvmsg`.
 unsafe fn receive(socket: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     type Receive = unsafe extern "C" fn(c_int, *mut msghdr, c_int) -> ssize_t;
-    let real = REAL.load(Ordering::Relaxed);
+    let real = RECEIVE.load(Ordering::Relaxed);
     if real.is_null() {
         // SAFETY: arguments go on as they came, and the kernel's structure is libc's on 64-bit targets.
         let received = unsafe { libc::syscall(libc::SYS_recvmsg, socket, message, flags) };
@@ -95,6 +147,40 @@ unsafe fn receive(socket: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
     let real: Receive = unsafe { std::mem::transmute::<*mut c_void, Receive>(real) };
     // SAFETY: arguments go on as they came.
     unsafe { real(socket, message, flags) }
+}
+
+/// The same for `sendmsg`.
+///
+/// # Safety
+/// As of libc's `sendmsg`.
+unsafe fn send(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    type Send = unsafe extern "C" fn(c_int, *const msghdr, c_int) -> ssize_t;
+    let real = SEND.load(Ordering::Relaxed);
+    if real.is_null() {
+        // SAFETY: arguments go on as they came, and the kernel's structure is libc's on 64-bit targets.
+        let sent = unsafe { libc::syscall(libc::SYS_sendmsg, socket, message, flags) };
+        return ssize_t::try_from(sent).unwrap_or(-1);
+    }
+    // SAFETY: it is libc's function of that name, or that of another library that stands in for it.
+    let real: Send = unsafe { std::mem::transmute::<*mut c_void, Send>(real) };
+    // SAFETY: arguments go on as they came.
+    unsafe { real(socket, message, flags) }
+}
+
+/// What a message begins with: all of it, if ovs-vswitchd asks for one thing.
+///
+/// # Safety
+/// `message` and its buffers are there until the end of the borrow, and nobody writes them.
+unsafe fn first_buffer<'a>(message: *const msghdr) -> Option<&'a [u8]> {
+    // SAFETY: the caller promises that it is there.
+    let (first, count) = unsafe { ((*message).msg_iov, (*message).msg_iovlen as size_t) };
+    if first.is_null() || count == 0 {
+        return None;
+    }
+    // SAFETY: the caller promises that it is there.
+    let (base, length) = unsafe { ((*first).iov_base, (*first).iov_len) };
+    // SAFETY: as above, of the bytes.
+    (!base.is_null()).then(|| unsafe { slice::from_raw_parts(base.cast(), length) })
 }
 
 /// # Safety
@@ -123,20 +209,31 @@ fn is_generic_netlink(socket: c_int) -> bool {
     is(libc::SO_DOMAIN, libc::AF_NETLINK) && is(libc::SO_PROTOCOL, libc::NETLINK_GENERIC)
 }
 
-/// Adds to a datagram, and returns how long it is then. Apart, since it takes much of the stack.
+/// Looks at a datagram, adds to it, and returns how long it is then. Apart, since it takes much of the stack.
 #[inline(never)]
-fn add(buffers: &mut [IoSliceMut<'_>], length: usize, family: u16) -> usize {
+fn look(socket: c_int, buffers: &mut [IoSliceMut<'_>], length: usize, families: Families) -> usize {
     let mut space = [const { MaybeUninit::<u8>::uninit() }; LONGEST];
     let Some(datagram) = gather(buffers, length, &mut space) else { return length };
-    if family == 0 {
-        if let Some(family) = flow_family(datagram) {
-            FAMILY.store(family, Ordering::Relaxed);
-        }
+    let kind = kind(datagram).unwrap_or(0);
+    if kind == CONTROLLER {
+        Families::learn(datagram);
         return length;
+    }
+    let is_of_meters = kind == families.meters;
+    if is_of_meters && let Some(agreed) = agreed(datagram, kind) {
+        METERS.take(socket, agreed);
     }
     let now = now();
     tend(now);
-    with_memory(|memory| change(datagram, buffers, family, memory, now)).unwrap_or(length)
+    let changed = with_memory(|memory| {
+        METERS.publish(memory);
+        if is_of_meters {
+            change_meters(datagram, buffers, kind, memory);
+            return length;
+        }
+        change(datagram, buffers, kind, memory, now)
+    });
+    changed.unwrap_or(length)
 }
 
 /// The time of `CLOCK_MONOTONIC` in ms, as of the kernel's last tick. Asked of libc, which does not fail.

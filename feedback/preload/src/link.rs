@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize,
 
 use rustix::net::{SocketAddrUnix, connect};
 use sluice_feedback::protocol::{Message, Received, receive, send};
-use sluice_feedback::{Attachment, Refusal, SOCKET};
+use sluice_feedback::{Attachment, MeterSetter, Refusal, SOCKET};
 
 /// How long until the agent is looked for again, or looked at whether it is still there, in ms.
 const PERIOD: u64 = 1000;
@@ -41,6 +41,9 @@ struct Place {
 // SAFETY: the memory is written only by the holder of `IS_BUSY`, while the place is not current and without readers; a reader looks at it
 // only if the place was current after it had made itself known.
 unsafe impl Sync for Place {}
+
+/// The meters that this process has set.
+pub(crate) static METERS: MeterSetter = MeterSetter::new();
 
 /// Says where the agent is, once, before anything else here.
 pub(crate) fn set_path(path: &[u8]) {
@@ -103,7 +106,7 @@ fn open() -> Option<OwnedFd> {
     // SAFETY: the kernel has just made it for this process.
     let connection = unsafe { OwnedFd::from_raw_fd(socket) };
     connect(&connection, &address).ok()?;
-    let hello = |file: Option<BorrowedFd<'_>>| send(&connection, Message::Hello, file);
+    let hello = |file: Option<BorrowedFd<'_>>| send(&connection, Message::Hello { tells_meters: true }, file);
     with_memory(|memory| hello(Some(memory.file()))).unwrap_or_else(|| hello(None)).then_some(connection)
 }
 
@@ -119,7 +122,12 @@ fn hear(connection: OwnedFd) -> bool {
             }
             Received::Message(Message::Memory, file) => {
                 let verdict = match file.map_or(Some(Err(Refusal::None)), take) {
-                    Some(Ok(())) => Message::Taken,
+                    Some(Ok(())) => {
+                        // The agent relies on them from then on.
+                        METERS.renew();
+                        with_memory(|memory| METERS.publish(memory));
+                        Message::Taken
+                    }
                     Some(Err(refusal)) => Message::Refused(refusal as u32),
                     None => return false,
                 };

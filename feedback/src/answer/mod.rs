@@ -5,6 +5,7 @@
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
 mod message;
+pub mod meter;
 mod output;
 
 use std::hint::black_box;
@@ -30,8 +31,8 @@ pub fn kind(datagram: &[u8]) -> Option<u16> {
     half(datagram, 4)
 }
 
-/// The number of the family `ovs_flow`, if a datagram tells of it. The kernel gives the number when its module is loaded.
-pub fn flow_family(datagram: &[u8]) -> Option<u16> {
+/// The number of a family, if a datagram tells of it; the name ends with a zero byte. The kernel gives the number when its module is loaded.
+pub fn family(datagram: &[u8], name: &[u8]) -> Option<u16> {
     /// `struct genlmsghdr`
     const HEADER: usize = NETLINK_HEADER + 4;
     let mut at = 0;
@@ -43,7 +44,7 @@ pub fn flow_family(datagram: &[u8]) -> Option<u16> {
             // `CTRL_ATTR_FAMILY_ID` and `CTRL_ATTR_FAMILY_NAME`
             attributes(family, HEADER, |kind, place, length| match (kind, length) {
                 (1, 2) => number = half(family, place),
-                (2, _) => is_wanted = family.get(place..).is_some_and(|name| name.starts_with(b"ovs_flow\0")),
+                (2, _) => is_wanted = family.get(place..).is_some_and(|rest| rest.starts_with(name)),
                 _ => {}
             });
         }

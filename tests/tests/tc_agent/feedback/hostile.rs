@@ -208,7 +208,7 @@ impl<'a> Listener<'a> {
     fn accept(&self) -> Peer {
         let peer = Peer(accept(&self.0).unwrap());
         match peer.hear() {
-            Received::Message(Message::Hello, _) => peer,
+            Received::Message(Message::Hello { .. }, _) => peer,
             other => panic!("{other:?}"),
         }
     }
