@@ -108,6 +108,8 @@ fn bring(source: &mut dyn Source, agent: &Agent, stop: &Stop) {
         stop.progress().works();
         stop.channel().try_recv() == Err(TryRecvError::Disconnected)
     };
+    // A source that goes on with meters needs to know what they had counted before its flows bring more.
+    agent.count_device();
     source.run(&intake, &stops);
     let until = Instant::now() + ANSWER_TIME;
     while intake.has_rules() && Instant::now() < until {

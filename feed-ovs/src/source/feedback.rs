@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sluice_feedback::{CreateError, Event, Handover, Publisher, Totals};
+use sluice_feedback::{CreateError, Event, Handover, Publisher, Setting, Totals};
 use sluice_flow::Ufid;
 use sluice_flow::source::Standing;
 
@@ -36,6 +36,15 @@ pub(super) struct Feedback {
     is_full: bool,
 }
 
+/// Who tells of meters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Teller {
+    /// Nobody, so that none is known.
+    Nobody,
+    /// A library, and so often it has told something new.
+    Library(u64),
+}
+
 /// What this agent has told of a flow.
 struct Told {
     /// What was published before its counts began.
@@ -58,8 +67,13 @@ impl Feedback {
         for event in self.handover.serve(&mut self.publisher) {
             match event {
                 Event::Asked { .. } => self.was_asked = true,
-                Event::Taken { pid } => {
-                    tracing::info!("process {pid} adds what is counted here to the kernel's counters")
+                Event::Taken { pid, tells_meters } => {
+                    tracing::info!("process {pid} adds what is counted here to the kernel's counters");
+                    if !tells_meters {
+                        tracing::warn!(
+                            "process {pid} has an older library: flows with meters are left to Open vSwitch until it is started anew"
+                        );
+                    }
                 }
                 Event::Refused { pid, why } => {
                     let why =
@@ -81,6 +95,20 @@ impl Feedback {
     /// Whether it is known what an earlier agent has published. Nothing is told before that.
     pub(super) fn may_tell(&self) -> bool {
         self.was_asked || self.begun.elapsed() >= PATIENCE
+    }
+
+    /// Who tells of meters now, if that has been known before or is now.
+    pub(super) fn meter_teller(&self, before: Option<Teller>) -> Option<Teller> {
+        match self.handover.tells_meters() {
+            Some(true) => Some(Teller::Library(self.publisher.meter_changes())),
+            Some(false) if before.is_some() || self.begun.elapsed() >= PATIENCE => Some(Teller::Nobody),
+            Some(false) | None => before,
+        }
+    }
+
+    /// The meters that are told of. `None` if one of them changes just now.
+    pub(super) fn meters(&self) -> Option<Vec<(u32, Setting)>> {
+        self.publisher.meters()
     }
 
     /// Whether a flow could not be told of for want of memory.

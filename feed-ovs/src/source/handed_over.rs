@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
-use sluice_feedback::{Door, Peer};
+use sluice_feedback::{Door, MeterCount, Peer};
 use sluice_flow::source::{Intake, Source, SourceReport};
 use sluice_flow::{FlowState, Origin, Ufid};
 
@@ -146,7 +146,7 @@ impl Source for HandedOverSource {
 fn end_all(feedback: Option<&mut Feedback>, intake: &dyn Intake) {
     if let Some(feedback) = feedback {
         // An ovs-vswitchd that outlives the agent still reads what meters have counted.
-        feedback.retain(Meters::are_told_of_by);
+        feedback.retain(|name| MeterCount::meter_of(name).is_some());
     }
     take_out(intake);
     take_out_meters(intake);

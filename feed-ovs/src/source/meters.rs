@@ -1,17 +1,15 @@
-//! The meters that an ovs-vswitchd hands over, on their way to the agent; and what they have counted, on its way back.
+//! The meters of an ovs-vswitchd on their way to the agent; and what they have counted, on its way back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sluice_feedback::MeterCount;
+use sluice_flow::FlowState;
 use sluice_flow::action::{Action, named_meters};
 use sluice_flow::backend::MeterCounters;
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::source::{Intake, Standing};
-use sluice_flow::{FlowState, Ufid};
 
 use super::feedback::Feedback;
-
-/// What such names begin with.
-const LETTERS: u128 = u64::from_be_bytes(*b"SLUICEMT") as u128;
 
 /// The meters of a datapath, as far as the agent has them.
 #[derive(Default)]
@@ -22,22 +20,21 @@ pub(super) struct Meters {
     leaving: BTreeSet<MeterId>,
 }
 
-/// What is told of a meter, under a name of its own.
-#[derive(Clone, Copy)]
-enum Told {
-    Reached = 0,
-    Dropped = 1,
-}
-
 impl Meters {
     /// None yet. Those that were there before leave, unless they are set again.
     pub(super) fn begin(intake: &dyn Intake) -> Self {
         Self { taken: BTreeMap::new(), leaving: intake.meters().into_iter().collect() }
     }
 
-    /// Whether it is a meter of which is told under this name, and not a flow.
-    pub(super) const fn are_told_of_by(name: Ufid) -> bool {
-        name.0 >> 64 == LETTERS
+    /// Those that were there before, as they were, until it is known what they are now.
+    pub(super) fn resume(intake: &dyn Intake) -> Self {
+        let taken = intake.meters().into_iter().map(|id| (id, intake.meter_counters(id))).collect();
+        Self { taken, leaving: BTreeSet::new() }
+    }
+
+    /// Those that the agent has taken on.
+    pub(super) fn taken(&self) -> impl Iterator<Item = MeterId> {
+        self.taken.keys().copied()
     }
 
     /// Takes a meter, or another rate of one.
@@ -61,7 +58,7 @@ impl Meters {
     pub(super) fn end(&mut self, id: MeterId, feedback: Option<&mut Feedback>, intake: &dyn Intake) {
         if self.taken.remove(&id).is_some() {
             if let Some(feedback) = feedback {
-                [Told::Reached, Told::Dropped].into_iter().for_each(|told| feedback.end(name(id, told)));
+                MeterCount::ALL.into_iter().for_each(|count| feedback.end(count.name(id.0)));
             }
             self.leave(id, intake);
         }
@@ -103,23 +100,18 @@ impl Meters {
 
 /// What a meter has counted since it was taken on, as the feedback tells it.
 fn told(id: MeterId, counters: &MeterCounters, before: &MeterCounters) -> [Standing; 2] {
-    let standing = |told, packets, bytes| {
+    let standing = |count: MeterCount, packets, bytes| {
         let state = FlowState::Offloaded;
-        Standing { ufid: name(id, told), state, packets, bytes, idle: None, tcp_flags: 0 }
+        Standing { ufid: count.name(id.0), state, packets, bytes, idle: None, tcp_flags: 0 }
     };
     let since = |now: u64, before: u64| now.saturating_sub(before);
     let dropped_bytes = |counters: &MeterCounters| counters.dropped_bytes.unwrap_or_default();
     [
-        standing(Told::Reached, since(counters.packets, before.packets), since(counters.bytes, before.bytes)),
+        standing(MeterCount::Reached, since(counters.packets, before.packets), since(counters.bytes, before.bytes)),
         standing(
-            Told::Dropped,
+            MeterCount::Dropped,
             since(counters.dropped_packets, before.dropped_packets),
             since(dropped_bytes(counters), dropped_bytes(before)),
         ),
     ]
-}
-
-/// The name under which it is told what a meter has counted, in the place of a UFID: the letters, the number, and which of the two counts.
-fn name(id: MeterId, told: Told) -> Ufid {
-    Ufid(LETTERS << 64 | u128::from(id.0) << 32 | told as u128)
 }

@@ -20,7 +20,8 @@
 //! the source asks again. With other kernels the packet begins again.
 //!
 //! Open vSwitch deletes a flow that the kernel counts nothing for. So what the device counts goes back to ovs-vswitchd by
-//! [`sluice_feedback`], if a library of ours is loaded there. Without it flows are made anew every max-idle, and its counters are short.
+//! [`sluice_feedback`], if a library of ours is loaded there. Without it flows are made anew every max-idle, and its counters are short. That
+//! library tells of meters, too, whose rates the kernel tells nobody; without it, flows that name one are left out.
 
 mod feedback;
 mod flows;
@@ -30,6 +31,7 @@ mod left;
 mod meters;
 mod ports;
 mod session;
+mod told_meters;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -100,6 +102,7 @@ impl Source for DatapathSource {
                 feedback.retain(|_| false);
             }
             take_out(intake);
+            take_out_meters(intake);
             let trouble = trouble.to_string();
             if self.report.trouble.as_ref() != Some(&trouble) {
                 tracing::warn!("no flows of {}: {trouble}", self.options.datapath);

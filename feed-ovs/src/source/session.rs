@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use sluice_feedback::MeterCount;
 use sluice_flow::source::{Intake, SourceReport};
 use sluice_netdev::netlink::attribute::Malformed;
 
@@ -11,6 +12,7 @@ use super::flows::Flows;
 use super::follower::{BEGINS_AGAIN, Follower, GOES_ON};
 use super::meters::Meters;
 use super::ports::Ports;
+use super::told_meters::ToldMeters;
 use crate::kernel::{Kernel, KernelError};
 use crate::listener::{Heard, Listener};
 use crate::wire::Datapath;
@@ -51,6 +53,7 @@ pub(super) struct Session<'a> {
     kernel: Kernel,
     listener: Listener,
     follower: Follower<'a>,
+    meters: ToldMeters,
     /// The last look at the number of flows was not as expected.
     differs: bool,
     compared: Instant,
@@ -79,14 +82,16 @@ impl<'a> Session<'a> {
             datapath: datapath.index,
             flows: Flows::new(go_on, intake),
             ports: Ports::default(),
-            meters: Meters::begin(intake),
+            meters: Meters::resume(intake),
             must_compare: false,
             told: None,
             is_gone: false,
             has_told_all: false,
         };
         let now = Instant::now();
-        let mut session = Self { kernel, listener, follower, differs: false, compared: now, told: now };
+        let meters = ToldMeters::default();
+        let mut session = Self { kernel, listener, follower, meters, differs: false, compared: now, told: now };
+        session.meters.follow(&mut session.follower);
         session.compare()?;
         session.follower.report.trouble = None;
         session.tell();
@@ -104,6 +109,7 @@ impl<'a> Session<'a> {
                 if let Some(feedback) = &mut self.follower.feedback {
                     feedback.serve();
                 }
+                self.meters.follow(&mut self.follower);
                 self.look()?;
             }
             let may_compare = self.compared.elapsed() >= BETWEEN_COMPARISONS;
@@ -121,9 +127,11 @@ impl<'a> Session<'a> {
 
     /// Takes what has changed. What is lost is made up for by a comparison.
     fn hear(&mut self, at_most: Duration) -> Result<Heard, Trouble> {
-        let follower = &mut self.follower;
+        let Self { listener, follower, meters, .. } = self;
         let mut failed = None;
-        let heard = self.listener.receive(at_most, &mut |notification| {
+        let heard = listener.receive(at_most, &mut |notification| {
+            // A flow may name a meter that was set just before.
+            meters.follow(follower);
             if let Err(reason) = follower.take(notification) {
                 failed = Some(reason);
             }
@@ -191,7 +199,7 @@ impl<'a> Session<'a> {
         })?;
         follower.flows.end_comparison(follower.intake);
         if let Some(feedback) = &mut follower.feedback {
-            feedback.retain(|ufid| follower.flows.has(ufid));
+            feedback.retain(|ufid| follower.flows.has(ufid) || MeterCount::meter_of(ufid).is_some());
         }
         follower.report.comparisons += 1;
         self.differs = false;
