@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use sluice_feed_ovs::Kernel;
 use sluice_feed_ovs::wire::Datapath;
-use sluice_tests::daemon::{Daemon, binary};
+use sluice_tests::daemon::Daemon;
 use sluice_tests::lab::OffloadingVswitchd;
 use sluice_tests::lab::switch::{CLIENT, Switch, eventually, run, sluice};
 use sluice_tests::openvswitch::set_features;
 
-use crate::source::{KEYS, SOURCE, TABLE, ours, start_ovs};
+use crate::source::{KEYS, SOURCE, TABLE, ours, start_with_feedback};
 use crate::stream;
 
 /// The port that the client's address seems to send from.
@@ -29,10 +29,7 @@ pub(crate) fn is_possible() -> bool {
 pub(crate) fn translated_connections_have_rules_and_what_misses_goes_on_in_ovs_where_it_missed() {
     run("modprobe --all openvswitch act_ct");
     let switch = Switch::set_up();
-    let socket = switch.folder().join("run/ovs-feedback.sock").display().to_string();
-    let library = binary("libsluice_ovs_feedback.so");
-    let environment = [("LD_PRELOAD", library.to_str().unwrap()), ("SLUICE_OVS_FEEDBACK", &socket)];
-    let mut vswitchd = start_ovs(&["client", "server"], "hw-offload=false min-revalidate-pps=0", &environment);
+    let mut vswitchd = start_with_feedback(&switch, "hw-offload=false min-revalidate-pps=0");
     translate(&vswitchd);
     let daemon = switch.start_on::<&str>(&[], KEYS, TABLE);
     eventually("ovs-vswitchd hears what is counted", || daemon.log().contains("adds what is counted here"));

@@ -101,6 +101,9 @@ const STORIES: &[Story] = &[
     ("ovs_counts_and_keeps_what_is_forwarded_before_it", |_| {
         source::ovs_counts_and_keeps_what_is_forwarded_before_it();
     }),
+    ("meters_of_an_ovs_in_front_limit_in_the_device_and_are_counted_in_openflow", |_| {
+        metered::meters_of_an_ovs_in_front_limit_in_the_device_and_are_counted_in_openflow();
+    }),
     ("connections_go_on_in_later_chains_and_what_misses_there_begins_again_in_ovs", |_| {
         source::connections_go_on_in_later_chains_and_what_misses_there_begins_again_in_ovs();
     }),

@@ -80,6 +80,14 @@ pub(crate) fn start_ovs(ports: &[&str], settings: &str, environment: &[(&str, &s
     OffloadingVswitchd::start_of(programs().as_deref(), (Some("nic"), ports), settings, environment)
 }
 
+/// The same with two ports and the library that adds what the agent of the switch counts.
+pub(crate) fn start_with_feedback(switch: &Switch, settings: &str) -> OffloadingVswitchd {
+    let socket = switch.folder().join("run/ovs-feedback.sock").display().to_string();
+    let library = binary("libsluice_ovs_feedback.so");
+    let environment = [("LD_PRELOAD", library.to_str().unwrap()), ("SLUICE_OVS_FEEDBACK", &socket)];
+    start_ovs(&["client", "server"], settings, &environment)
+}
+
 /// The folder of its programs, if an option names one, as `tests/ovs-native/build` does.
 pub(crate) fn programs() -> Option<PathBuf> {
     std::env::args().find_map(|argument| argument.strip_prefix("--ovs=").map(PathBuf::from))
@@ -179,11 +187,8 @@ pub(crate) fn ovs_counts_and_keeps_what_is_forwarded_before_it() {
     const MAX_IDLE: Duration = Duration::from_secs(4);
     run("modprobe openvswitch");
     let switch = Switch::set_up();
-    let socket = switch.folder().join("run/ovs-feedback.sock").display().to_string();
-    let library = binary("libsluice_ovs_feedback.so");
-    let environment = [("LD_PRELOAD", library.to_str().unwrap()), ("SLUICE_OVS_FEEDBACK", &socket)];
     let settings = format!("hw-offload=false min-revalidate-pps=0 max-idle={}", MAX_IDLE.as_millis());
-    let vswitchd = start_ovs(&["client", "server"], &settings, &environment);
+    let vswitchd = start_with_feedback(&switch, &settings);
     vswitchd.set_rule("in_port=client,udp,actions=output:server");
     let counted = || {
         let rules = vswitchd.rules();

@@ -44,21 +44,18 @@ pub(crate) fn openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch: &Eswitc
     let tc = "backend = \"tc\"\ntc.policy = \"skip_sw\"".to_owned();
     let past_it = format!("{}\ndv.connections = \"kernel\"", direct("p0"));
     for (backend, is_direct) in [(tc, false), (past_it, true)] {
-        go_on_by(eswitch, (&backend, is_direct), start_vswitchd(eswitch), "[source.ovs]\n", |vswitchd| {
+        let more = |vswitchd: &Vswitchd<'_>| {
             if is_direct {
                 connections_that_the_kernel_tracks_go_by_hardware(eswitch, vswitchd);
             }
-        });
+            its_meters_are_in_hardware(eswitch, vswitchd);
+        };
+        go_on_by(eswitch, (&backend, is_direct), start_vswitchd(eswitch), "[source.ovs]\n", more);
         if let Some(folder) = &world.native {
             let settings =
                 "hw-offload=true hw-offload-priority=sluice sluice-run-dir=/tmp/agent/run min-revalidate-pps=0";
             let vswitchd = Vswitchd::start_of(folder, &world.guest, settings);
-            go_on_by(eswitch, (&backend, is_direct), vswitchd, "[source.ovs]\nhanded_over = true\n", |vswitchd| {
-                if is_direct {
-                    connections_that_the_kernel_tracks_go_by_hardware(eswitch, vswitchd);
-                }
-                its_meters_are_in_hardware(eswitch, vswitchd);
-            });
+            go_on_by(eswitch, (&backend, is_direct), vswitchd, "[source.ovs]\nhanded_over = true\n", more);
         }
     }
     KINDS.iter().filter(|kind| kind.vswitchd.is_some()).for_each(|kind| its_tunnels_are_in_hardware(eswitch, kind));
