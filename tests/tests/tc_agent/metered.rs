@@ -11,7 +11,8 @@ use crate::stream::{self, Stream};
 /// More than the lab ever sends.
 const PLENTY: &str = "meter=1,pktps,burst,bands=type=drop,rate=1000000,burst_size=1000000";
 const SCARCE: &str = "meter=1,pktps,burst,bands=type=drop,rate=10,burst_size=10";
-const CHANGES: usize = 100;
+/// How often a rate is changed under traffic. Each takes a program of Open vSwitch.
+const CHANGES: usize = 20;
 const PORTS: &[&str] = &["client", "server"];
 
 pub(crate) fn meters_that_ovs_hands_over_limit_in_the_device_and_are_counted_in_openflow() {
