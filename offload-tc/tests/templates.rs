@@ -122,14 +122,14 @@ fn what_differs_in_values_alone_is_made_of_a_template_and_is_what_translation_ma
 fn what_decides_something_is_not_of_the_same_template() {
     let mut maker = Maker::new();
     let known = numbered(TCP, 1);
-    maker.know(&known);
     for (from, to) in
         [("in_port(1)", "in_port(3)"), ("frag=no", "frag=first"), ("proto=6", "proto=6,tos=4"), (" 2", " 3")]
     {
+        // Each time, for another one may have its place by chance.
+        maker.know(&known);
         let other = known.replace(from, to).replace("frag=first),tcp(src=1,dst=80)", "frag=first)");
         assert!(!maker.request(&other).1, "{other}");
     }
-    assert!(maker.request(&known).1);
 }
 
 #[test]
