@@ -37,6 +37,11 @@ impl Meters {
         self.taken.keys().copied()
     }
 
+    /// Whether the agent has taken it on.
+    pub(super) fn has(&self, id: MeterId) -> bool {
+        self.taken.contains_key(&id)
+    }
+
     /// Takes a meter, or another rate of one.
     pub(super) fn set(&mut self, meter: Meter, intake: &dyn Intake) {
         let id = meter.id;
@@ -67,7 +72,7 @@ impl Meters {
     /// Whether a list of actions names meters, and all of them are here.
     pub(super) fn are_named_by(&self, actions: &[Action]) -> bool {
         let named = named_meters(actions);
-        !named.is_empty() && named.iter().all(|id| self.taken.contains_key(id))
+        !named.is_empty() && named.iter().all(|id| self.has(*id))
     }
 
     /// Tells what they have counted, and looks after those that leave.

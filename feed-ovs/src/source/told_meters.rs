@@ -40,9 +40,11 @@ impl ToldMeters {
 
     fn take(&mut self, told: BTreeMap<MeterId, Setting>, follower: &mut Follower<'_>) {
         let before = std::mem::replace(&mut self.settings, told);
-        let is_another = |id: &MeterId| {
-            let life = |settings: &BTreeMap<MeterId, Setting>| settings.get(id).map(|setting| setting.life);
-            life(&self.settings).is_none() || life(&before).is_some() && life(&before) != life(&self.settings)
+        let is_another = |id: &MeterId| match (before.get(id), self.settings.get(id)) {
+            (_, None) => true,
+            (Some(before), Some(now)) => before.life != now.life,
+            // The agent has it from an earlier run, and this is the first that is heard of it.
+            (None, Some(_)) => false,
         };
         let gone: Vec<_> = follower.meters.taken().filter(is_another).collect();
         for id in gone {
@@ -54,11 +56,12 @@ impl ToldMeters {
                 follower.meters.end(*id, follower.feedback.as_deref_mut(), follower.intake);
                 continue;
             };
+            // Flows that name it have been left out.
+            follower.must_compare |= !follower.meters.has(*id);
             follower.meters.set(Meter::simple(*id, unit, rate.into(), burst.into()), follower.intake);
-            // Flows that name it may have been left out.
-            follower.must_compare = true;
         }
-        if let Some(feedback) = &mut follower.feedback {
+        if let (true, Some(feedback)) = (before.is_empty(), &mut follower.feedback) {
+            // Of meters that were gone when the agent came.
             let is_known = |meter| self.settings.contains_key(&MeterId(meter));
             feedback.retain(|name| MeterCount::meter_of(name).is_none_or(is_known));
         }
