@@ -71,7 +71,7 @@ impl Feedback {
                     tracing::info!("process {pid} adds what is counted here to the kernel's counters");
                     if !tells_meters {
                         tracing::warn!(
-                            "process {pid} has an older library: flows with meters are left to Open vSwitch until it is started anew"
+                            "process {pid} has an older library: until it is restarted, flows with meters are left to Open vSwitch"
                         );
                     }
                 }
