@@ -51,7 +51,7 @@ extern "C" fn construct() {
     }
 }
 
-/// Receives as libc does, and adds to what the kernel answers about flows.
+/// Receives as libc does, and adds to what the kernel answers about flows and meters.
 ///
 /// # Safety
 /// As of libc's: `message` and what it points to may be written.
