@@ -6,8 +6,8 @@
 //!
 //! # The memory
 //!
-//! A memfd, sealed against shrinking, growing and further seals. Parts begin on borders of 64 KiB, but for the meters, which came later; numbers are words of 64 bits in the
-//! order of the machine.
+//! A memfd, sealed against shrinking, growing and further seals. Parts begin on borders of 64 KiB, but for the meters, which came later.
+//! Numbers are words of 64 bits in the order of the machine.
 //!
 //! | part | at | written by | words |
 //! |---|---|---|---|
@@ -64,7 +64,7 @@ pub use attachment::Attachment;
 pub use door::{Door, Peer};
 pub use handover::{Event, Handover, Offered, SOCKET};
 pub use memory::{Refusal, SEALS, Shape};
-pub use meters::{METERS, MeterCount, MeterSetter, Setting, SettingKind};
+pub use meters::{COUNT as METER_COUNT, MeterCount, MeterSetter, Setting, SettingKind};
 pub use publisher::{CreateError, Full, Publisher};
 pub use records::Totals;
 pub use status::Counters;

@@ -11,7 +11,7 @@ use sluice_flow::ufid::Ufid;
 use crate::layout::{self, Life, MAX_REACH, Name, length, marks, record};
 use crate::marks::Marks;
 use crate::memory::{self, Refusal, Region, Shape};
-use crate::meters::{METERS, MeterTable, Setting, SettingKind};
+use crate::meters::{self, MeterTable, Setting, SettingKind};
 use crate::records::{Found, Record, Records, Totals};
 use crate::status::{self, Counters};
 
@@ -191,7 +191,7 @@ impl Publisher {
     pub fn meters(&self) -> Option<Vec<(u32, Setting)>> {
         let table = MeterTable(&self.status()[(layout::METERS - layout::STATUS) / 8..]);
         let is_known = |(_, setting): &(u32, Setting)| setting.kind != SettingKind::None;
-        let all: Option<Vec<_>> = (0..METERS).map(|meter| Some((meter, table.get(meter)?))).collect();
+        let all: Option<Vec<_>> = (0..meters::COUNT).map(|meter| Some((meter, table.get(meter)?))).collect();
         all.map(|all| all.into_iter().filter(is_known).collect())
     }
 

@@ -8,9 +8,11 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
-use sluice_feedback::answer::meter::{agreed, change_meters, wish};
+use sluice_feedback::answer::meter::{agreed, change_meters, requested};
 use sluice_feedback::protocol::{Message, send};
-use sluice_feedback::{Attachment, Handover, METERS, MeterCount, MeterSetter, Publisher, Setting, SettingKind, Totals};
+use sluice_feedback::{
+    Attachment, Handover, METER_COUNT, MeterCount, MeterSetter, Publisher, Setting, SettingKind, Totals,
+};
 use sluice_flow::meter::MeterUnit;
 
 const FAMILY: u16 = 0x20;
@@ -75,9 +77,9 @@ fn counted(meter: u32, [packets, bytes, dropped_packets, dropped_bytes]: [u64; 4
 
 /// Sends a request that the kernel agrees to.
 fn agree(setter: &MeterSetter, meter: u32, request: &[u8]) {
-    let wish = wish(request, FAMILY).unwrap();
-    setter.ask(SOCKET, &wish);
-    let answer = message(request[16], wish.sequence, &word(1, meter));
+    let asked = requested(request, FAMILY).unwrap();
+    setter.ask(SOCKET, &asked);
+    let answer = message(request[16], asked.sequence, &word(1, meter));
     setter.take(SOCKET, agreed(&answer, FAMILY).unwrap());
 }
 
@@ -106,7 +108,7 @@ fn read(answer: &[u8], attachment: &Attachment) -> Vec<u8> {
 #[test]
 fn a_meter_is_told_of_once_the_kernel_has_agreed_to_it() {
     let (setter, (publisher, attachment)) = (MeterSetter::new(), memory());
-    let request = wish(&set(3, 100, &[band(1, 1_000, 50)]), FAMILY).unwrap();
+    let request = requested(&set(3, 100, &[band(1, 1_000, 50)]), FAMILY).unwrap();
     setter.ask(SOCKET, &request);
     setter.publish(&attachment);
     assert_eq!((told(&publisher), publisher.meter_changes()), (vec![], 0));
@@ -145,12 +147,12 @@ fn another_rate_is_of_the_same_life_and_another_meter_of_the_number_is_not() {
 #[test]
 fn a_memory_that_comes_later_has_all_meters_and_none_of_an_earlier_process() {
     let (setter, (publisher, attachment)) = (MeterSetter::new(), memory());
-    for meter in [0, METERS - 1, METERS, u32::MAX] {
+    for meter in [0, METER_COUNT - 1, METER_COUNT, u32::MAX] {
         agree(&setter, meter, &set(meter, meter, &[band(1, meter, 1)]));
     }
     setter.renew();
     setter.publish(&attachment);
-    assert_eq!(told(&publisher), [(0, kilobits(0, 1)), (METERS - 1, kilobits(METERS - 1, 1))]);
+    assert_eq!(told(&publisher), [(0, kilobits(0, 1)), (METER_COUNT - 1, kilobits(METER_COUNT - 1, 1))]);
     let next = MeterSetter::new();
     next.begin(77);
     agree(&next, 5, &set(5, 1, &[band(1, 9, 9)]));
@@ -160,7 +162,7 @@ fn a_memory_that_comes_later_has_all_meters_and_none_of_an_earlier_process() {
 
 #[test]
 fn bands_that_the_device_knows_nothing_of_make_a_meter_of_another_kind() {
-    let kind = |request: &[u8]| wish(request, FAMILY).map(|wish| wish.kind);
+    let kind = |request: &[u8]| requested(request, FAMILY).map(|asked| asked.kind);
     assert_eq!(kind(&set(1, 1, &[band(1, 5, 6)])), Some(kilobits(5, 6)));
     let packets = message(SET, 1, &[word(1, 1), attribute(4, &band(1, 5, 6))].concat());
     assert_eq!(kind(&packets), Some(SettingKind::Band { unit: MeterUnit::Packets, rate: 5, burst: 6 }));
@@ -169,7 +171,7 @@ fn bands_that_the_device_knows_nothing_of_make_a_meter_of_another_kind() {
     }
     assert_eq!(kind(&message(SET, 1, &word(1, 1))), None, "without bands");
     assert_eq!(kind(&counted(1, [0; 4])), None, "that asks for nothing to change");
-    assert_eq!(wish(&set(1, 1, &[band(1, 5, 6)]), FAMILY + 1), None);
+    assert_eq!(requested(&set(1, 1, &[band(1, 5, 6)]), FAMILY + 1), None);
 }
 
 #[test]
@@ -244,7 +246,7 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..120),
         at in any::<prop::sample::Index>(),
         is_request in any::<bool>(),
-        table in prop::collection::vec((0..METERS, any::<u64>(), any::<u64>()), 0..20),
+        table in prop::collection::vec((0..METER_COUNT, any::<u64>(), any::<u64>()), 0..20),
     ) {
         use std::os::unix::fs::FileExt;
 
@@ -263,8 +265,8 @@ proptest! {
             if let Some(to) = message.get_mut(place + number) { *to = *byte } else { message.push(*byte) }
         }
         prop_assert_eq!(read(&message, &attachment).len(), message.len());
-        if let Some(wish) = wish(&message, FAMILY) {
-            setter.ask(SOCKET, &wish);
+        if let Some(request) = requested(&message, FAMILY) {
+            setter.ask(SOCKET, &request);
         }
         if let Some(agreed) = agreed(&message, FAMILY) {
             setter.take(SOCKET, agreed);
@@ -273,6 +275,6 @@ proptest! {
         setter.renew();
         setter.publish(&attachment);
         let known = |setting: &Setting| setting.kind != SettingKind::None;
-        prop_assert!(publisher.meters().unwrap().iter().all(|(meter, setting)| *meter < METERS && known(setting)));
+        prop_assert!(publisher.meters().unwrap().iter().all(|(meter, setting)| *meter < METER_COUNT && known(setting)));
     }
 }

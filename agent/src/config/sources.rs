@@ -58,7 +58,8 @@ pub struct OvsSource {
     /// Open vSwitch.
     pub underlay: Option<String>,
     /// What Open vSwitch hears of the packets that are forwarded here: `"shared"` (default), all that is counted, by shared memory, if our
-    /// library is loaded into ovs-vswitchd; or `"none"`.
+    /// library is loaded into ovs-vswitchd; or `"none"`. Without that library, flows that name a meter are left to an Open vSwitch that does
+    /// not hand them over.
     pub feedback: Feedback,
     /// The bytes of notifications of the kernel that wait for the agent at most, 64 KiB to 1 GiB. When more come, they are lost, and all flows
     /// are compared. Default 8388608, some 10,000 new flows.

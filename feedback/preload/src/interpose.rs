@@ -10,7 +10,7 @@ use std::slice;
 use std::sync::atomic::{AtomicPtr, AtomicU16, Ordering};
 
 use libc::{msghdr, size_t, ssize_t};
-use sluice_feedback::answer::meter::{agreed, change_meters, wish};
+use sluice_feedback::answer::meter::{agreed, change_meters, requested};
 use sluice_feedback::answer::{CONTROLLER, change, family, kind};
 
 use crate::link::{METERS, set_path, tend, with_memory};
@@ -26,7 +26,7 @@ const DONE: u16 = 3;
 static RECEIVE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static SEND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 /// The number of the family `ovs_flow`; 0 until ovs-vswitchd has asked for it.
-static FLOWS: AtomicU16 = AtomicU16::new(0);
+static FLOW_FAMILY: AtomicU16 = AtomicU16::new(0);
 /// The same of `ovs_meter`.
 static METER_FAMILY: AtomicU16 = AtomicU16::new(0);
 
@@ -98,11 +98,11 @@ pub(crate) unsafe extern "C" fn sendmsg(socket: c_int, message: *const msghdr, f
     if family != 0 {
         // SAFETY: the caller promises that it is there.
         let request = unsafe { first_buffer(message) };
-        if let Some(wish) = request.and_then(|request| wish(request, family))
+        if let Some(request) = request.and_then(|request| requested(request, family))
             && is_generic_netlink(socket)
         {
             // Before it goes: another thread may receive the answer.
-            METERS.ask(socket, &wish);
+            METERS.ask(socket, &request);
         }
     }
     // SAFETY: arguments go on as they came.
@@ -118,12 +118,12 @@ struct Families {
 
 impl Families {
     fn known() -> Self {
-        Self { flows: FLOWS.load(Ordering::Relaxed), meters: METER_FAMILY.load(Ordering::Relaxed) }
+        Self { flows: FLOW_FAMILY.load(Ordering::Relaxed), meters: METER_FAMILY.load(Ordering::Relaxed) }
     }
 
     /// Takes those that the kernel tells of.
     fn learn(datagram: &[u8]) {
-        for (number, name) in [(&FLOWS, &b"ovs_flow\0"[..]), (&METER_FAMILY, b"ovs_meter\0")] {
+        for (number, name) in [(&FLOW_FAMILY, &b"ovs_flow\0"[..]), (&METER_FAMILY, b"ovs_meter\0")] {
             if let Some(family) = family(datagram, name) {
                 number.store(family, Ordering::Relaxed);
             }

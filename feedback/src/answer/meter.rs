@@ -39,14 +39,14 @@ mod attribute {
 /// `OVS_METER_BAND_TYPE_DROP`
 const DROP: u32 = 1;
 
-/// What a request is to change.
+/// A request to change a meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct Request {
     /// Of the message, which its answer has, too.
     pub sequence: u32,
     /// The datapath, by the number of its device.
     pub datapath: u32,
-    /// What shall be under the number of the meter.
+    /// What is to be under the number of the meter.
     pub kind: SettingKind,
 }
 
@@ -60,14 +60,14 @@ pub struct Agreed {
 }
 
 /// Reads a message that ovs-vswitchd is about to send. `None` if it changes no meter.
-pub fn wish(request: &[u8], family: u16) -> Option<Wish> {
+pub fn requested(request: &[u8], family: u16) -> Option<Request> {
     let request = of_family(request, 0, family)?;
     let kind = match command_of(request)? {
         command::SET => wanted(request)?,
         command::DELETE => SettingKind::None,
         _ => return None,
     };
-    Some(Wish { sequence: word(request, 8)?, datapath: word(request, DATAPATH)?, kind })
+    Some(Request { sequence: word(request, 8)?, datapath: word(request, DATAPATH)?, kind })
 }
 
 /// Reads a message that ovs-vswitchd has received. `None` if it does not say that a meter has changed.

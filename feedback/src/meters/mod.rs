@@ -1,7 +1,7 @@
 //! The meters that ovs-vswitchd has set in the kernel's datapath. The kernel tells nobody of them, and their rates not even who asks: the
 //! library tells of them, and the agent reads that.
 
-pub(crate) mod setter;
+mod setter;
 mod table;
 
 pub use setter::MeterSetter;
@@ -11,7 +11,7 @@ use sluice_flow::meter::MeterUnit;
 use sluice_flow::ufid::Ufid;
 
 /// Meters of this number and higher ones are not told of. ovs-vswitchd counts up from 0.
-pub const METERS: u32 = 3840;
+pub const COUNT: u32 = 3840;
 
 /// What the kernel's datapath has under the number of a meter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

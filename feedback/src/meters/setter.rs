@@ -4,8 +4,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
-use super::{METERS, MeterCount, MeterTable, Setting, SettingKind, WORDS};
-use crate::answer::meter::{Agreed, Wish};
+use super::{COUNT, MeterCount, MeterTable, Setting, SettingKind, WORDS};
+use crate::answer::meter::{Agreed, Request};
 use crate::attachment::Attachment;
 use crate::layout::Name;
 use crate::records::Found;
@@ -18,7 +18,7 @@ const AGAIN: usize = 4;
 /// What the process that the library is in has set, whether there is a memory or not.
 pub struct MeterSetter {
     table: [AtomicU64; WORDS],
-    requests: [Request; REQUESTS],
+    pending: [Pending; REQUESTS],
     /// Where the next request goes.
     next: AtomicUsize,
     /// That of the next meter.
@@ -30,7 +30,7 @@ pub struct MeterSetter {
 }
 
 /// A request that waits for its answer.
-struct Request {
+struct Pending {
     /// The socket and the sequence of the message; 0 if there is none.
     key: AtomicU64,
     /// What it asks for, as a table of one setting has it.
@@ -43,7 +43,7 @@ impl MeterSetter {
     pub const fn new() -> Self {
         Self {
             table: [const { AtomicU64::new(0) }; WORDS],
-            requests: [const { Request { key: AtomicU64::new(0), setting: [const { AtomicU64::new(0) }; 2] } };
+            pending: [const { Pending { key: AtomicU64::new(0), setting: [const { AtomicU64::new(0) }; 2] } };
                 REQUESTS],
             next: AtomicUsize::new(0),
             life: AtomicU16::new(0),
@@ -58,22 +58,23 @@ impl MeterSetter {
     }
 
     /// Keeps a request in mind that is about to be sent.
-    pub fn ask(&self, socket: i32, wish: &Wish) {
+    pub fn ask(&self, socket: i32, request: &Request) {
         let place = self.next.fetch_add(1, Ordering::Relaxed) % REQUESTS;
-        let Some(request) = self.requests.get(place) else { return };
-        request.key.store(0, Ordering::Relaxed);
-        MeterTable(&request.setting).set(0, Setting { datapath: wish.datapath, life: 0, kind: wish.kind });
-        request.key.store(key(socket, wish.sequence), Ordering::Release);
+        let Some(pending) = self.pending.get(place) else { return };
+        pending.key.store(0, Ordering::Relaxed);
+        let setting = Setting { datapath: request.datapath, life: 0, kind: request.kind };
+        MeterTable(&pending.setting).set(0, setting);
+        pending.key.store(key(socket, request.sequence), Ordering::Release);
     }
 
     /// Takes what the kernel has answered. Whom it refuses something, it answers in another way.
     pub fn take(&self, socket: i32, agreed: Agreed) {
         let wanted = key(socket, agreed.sequence);
-        let Some(request) = self.requests.iter().find(|request| request.key.load(Ordering::Acquire) == wanted) else {
+        let Some(pending) = self.pending.iter().find(|pending| pending.key.load(Ordering::Acquire) == wanted) else {
             return;
         };
-        let asked = MeterTable(&request.setting).get(0);
-        request.key.store(0, Ordering::Relaxed);
+        let asked = MeterTable(&pending.setting).get(0);
+        pending.key.store(0, Ordering::Relaxed);
         let (Some(mut setting), Some(before)) = (asked, MeterTable(&self.table).get(agreed.meter)) else { return };
         let goes_on = before.kind != SettingKind::None && before.datapath == setting.datapath;
         setting.life = if goes_on { before.life } else { self.life.fetch_add(1, Ordering::Relaxed) };
@@ -101,7 +102,7 @@ impl MeterSetter {
     fn publish_all(&self, attachment: &Attachment) {
         let (own, theirs) = (MeterTable(&self.table), attachment.meters());
         let mut has_changed = false;
-        for meter in 0..METERS {
+        for meter in 0..COUNT {
             let before = theirs.get(meter);
             match own.get(meter) {
                 Some(setting) if before == Some(setting) => {}

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use sluice_flow::meter::MeterUnit;
 
-use super::{METERS, Setting, SettingKind};
+use super::{COUNT, Setting, SettingKind};
 
 /// Words of a setting: datapath (32 bits), life (16), kind (8) and sequence (8); rate (32) and burst (32); lowest bits last.
 const SETTING_WORDS: usize = 2;
 /// Words of a table.
-pub(crate) const WORDS: usize = SETTING_WORDS * METERS as usize;
+pub(crate) const WORDS: usize = SETTING_WORDS * COUNT as usize;
 /// How often a setting is read again that changes under the reader.
 const ATTEMPTS: usize = 8;
 
@@ -99,7 +99,7 @@ mod tests {
     fn a_setting_reads_as_it_was_set_and_numbers_without_a_place_have_none() {
         let words = new();
         let table = MeterTable(&words);
-        for number in [0, 1, 7, METERS - 1] {
+        for number in [0, 1, 7, COUNT - 1] {
             table.set(number, setting(number + 1));
             assert_eq!(table.get(number), Some(setting(number + 1)));
         }
@@ -107,7 +107,7 @@ mod tests {
         let other = Setting { kind: SettingKind::Other, ..setting(9) };
         table.set(2, other);
         assert_eq!(table.get(2), Some(other));
-        for number in [METERS, u32::MAX] {
+        for number in [COUNT, u32::MAX] {
             table.set(number, setting(1));
             assert_eq!(table.get(number), None);
         }
