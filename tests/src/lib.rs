@@ -13,6 +13,7 @@ pub mod daemon;
 pub mod documented;
 pub mod dpcls;
 pub mod fault;
+pub mod firewall;
 pub mod frames;
 pub mod generate;
 pub mod http;

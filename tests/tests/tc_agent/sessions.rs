@@ -1,25 +1,21 @@
 //! Sessions of OPI's interface on real packets: a bridge stands for the firewall that sees how connections begin and end.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream};
 use std::time::Duration;
 
 use sluice_client::openoffload::v2 as opi;
-use sluice_client::openoffload::v2::session_table_client::SessionTableClient;
-use sluice_client::openoffload::v2::{ActionType, AddSessionStatus, ProtocolId, SessionCloseCode, SessionState};
-use sluice_control::api_socket;
-use sluice_tests::daemon::Daemon;
+use sluice_client::openoffload::v2::{ProtocolId, SessionCloseCode, SessionState};
+use sluice_tests::firewall::{self, Firewall};
 use sluice_tests::lab::iproute::batch;
 use sluice_tests::lab::switch::{CLIENT, SERVER, Switch, within};
-use tokio::runtime::{Builder, Runtime};
-use tonic::transport::Channel;
 
 use crate::stream::{FRAME, PORT, talk};
 
 pub(crate) fn sessions_of_opi_carry_both_directions_and_end_with_exact_counts() {
     let switch = Switch::set_up();
     let daemon = switch.start("tc.policy = \"skip_hw\"");
-    let mut firewall = Firewall::connect(&daemon);
+    let mut firewall = Firewall::connect(&daemon.run_dir());
 
     firewall.add(session(1, ProtocolId::Udp, 4000));
     assert_eq!(switch.filters("client").len() + switch.filters("server").len(), 2);
@@ -50,7 +46,7 @@ pub(crate) fn a_connection_begins_and_ends_at_the_firewall_and_the_rest_goes_by_
     batch(&["link add firewall up type bridge mcast_snooping 0 forward_delay 0".to_owned()]);
     batch(&["client", "server"].map(|port| format!("link set {port} master firewall")));
     let daemon = switch.start("tc.policy = \"skip_hw\"");
-    let mut firewall = Firewall::connect(&daemon);
+    let mut firewall = Firewall::connect(&daemon.run_dir());
     let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
     let mut client = within("client", || TcpStream::connect((SERVER, PORT)).unwrap());
     let (mut server, from) = listener.accept().unwrap();
@@ -79,75 +75,10 @@ pub(crate) fn a_connection_begins_and_ends_at_the_firewall_and_the_rest_goes_by_
     assert!(counted.in_bytes > BYTES as u64 && counted.out_bytes > BYTES as u64, "{counted:?}");
 }
 
-/// The program that judges connections, and its client of the agent.
-struct Firewall {
-    runtime: Runtime,
-    calls: SessionTableClient<Channel>,
-}
-
-impl Firewall {
-    fn connect(daemon: &Daemon) -> Self {
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let client = runtime.block_on(sluice_client::Client::local(api_socket(&daemon.run_dir()))).unwrap();
-        Self { runtime, calls: client.sessions() }
-    }
-
-    fn add(&mut self, session: opi::SessionRequest) {
-        let sessions = tonic::Request::new(tokio_stream::iter([session]));
-        let answer = self.runtime.block_on(self.calls.add_session(sessions)).unwrap().into_inner();
-        assert_eq!(answer.request_status(), AddSessionStatus::SessionAccepted, "{answer:?}");
-    }
-
-    fn delete(&mut self, session_id: u64) -> opi::SessionResponse {
-        self.runtime.block_on(self.calls.delete_session(opi::SessionId { session_id })).unwrap().into_inner()
-    }
-
-    /// The closed sessions that were not told.
-    fn closed(&mut self) -> Vec<opi::SessionResponse> {
-        self.runtime.block_on(async {
-            let mut told =
-                self.calls.get_closed_sessions(opi::SessionRequestArgs::default()).await.unwrap().into_inner();
-            let mut sessions = Vec::new();
-            while let Some(session) = told.message().await.unwrap() {
-                sessions.push(session);
-            }
-            sessions
-        })
-    }
-
-    /// Waits for one to be closed.
-    fn next_closed(&mut self) -> opi::SessionResponse {
-        for _ in 0..600 {
-            let mut sessions = self.closed();
-            if let Some(session) = sessions.pop() {
-                assert_eq!(sessions, []);
-                return session;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        panic!("no session is closed")
-    }
-}
-
 /// A session from this port of the client to the server.
 fn session(session_id: u64, protocol: ProtocolId, source_port: u16) -> opi::SessionRequest {
-    let address = |text: &str| u32::from_le_bytes(text.parse::<Ipv4Addr>().unwrap().octets());
-    opi::SessionRequest {
-        session_id,
-        in_lif: 1,
-        out_lif: 2,
-        source_ip: address(CLIENT),
-        source_port: source_port.into(),
-        destination_ip: address(SERVER),
-        destination_port: PORT.into(),
-        protocol_id: protocol.into(),
-        action: Some(opi::ActionParameters {
-            action_type: ActionType::Forward.into(),
-            ..opi::ActionParameters::default()
-        }),
-        cache_timeout: 300,
-        ..opi::SessionRequest::default()
-    }
+    let end = |address: &str, port| SocketAddrV4::new(address.parse().unwrap(), port);
+    firewall::session(session_id, protocol, [end(CLIENT, source_port), end(SERVER, PORT)], [1, 2])
 }
 
 /// Segments of TCP that client and server have sent, by their own counts.

@@ -13,7 +13,7 @@ use sluice_connectx::steering::Port;
 
 use crate::driver::{DEVICE, go_to_switchdev, refusals, set_functions};
 use crate::frames::{UDP, udp};
-use crate::{HOST_PF, VF0, VF1, World, beside, plain, router};
+use crate::{HOST_PF, VF0, VF1, World, beside, plain, router, sessions};
 
 /// What the agent is told, but for the backend and the device.
 const CONFIG: &str = r#"
@@ -44,6 +44,7 @@ pub(crate) fn direct_rules_carry_packets_in_the_guest(world: &World) {
             what_the_kernel_has_in_hardware_is_not_taken_over(eswitch);
             match profile {
                 BLUEFIELD_3 => {
+                    sessions::sessions_of_opi_go_by_hardware_and_end_with_exact_counts(eswitch);
                     router::established_connections_of_a_router_go_by_hardware(eswitch);
                     beside::openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch);
                 }

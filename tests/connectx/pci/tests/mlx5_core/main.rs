@@ -31,6 +31,7 @@ mod router;
 mod rows;
 mod sample;
 mod scenarios;
+mod sessions;
 mod slow_path;
 mod tunnels;
 mod vswitchd;
