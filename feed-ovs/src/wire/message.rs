@@ -144,9 +144,9 @@ impl FlowMessage {
                 4 => read.statistics.tcp_flags = attribute.u8()?.into(),
                 5 => read.statistics.used = Some(now.saturating_sub(Duration::from_millis(attribute.u64()?))),
                 7 => mask = Some(attribute.payload),
-                9 => read.ufid = Some(read_ufid(&attribute)?),
-                // Padding, and what requests have.
-                6 | 8 | 10 | 11 => {}
+                9 if read.ufid.is_none() => read.ufid = Some(read_ufid(&attribute)?),
+                // A second name, padding, and what requests have.
+                6 | 8..=11 => {}
                 _ => return Err(attribute.unknown()),
             }
         }
