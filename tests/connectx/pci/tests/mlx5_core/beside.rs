@@ -16,15 +16,15 @@ use crate::vswitchd::{
 use crate::{VF0, World};
 
 /// How many packets go by hardware.
-const TIMES: usize = 5;
+pub(crate) const TIMES: usize = 5;
 
 /// How long a packet may take by software, and hardware until it knows of something.
 const SOON: Duration = Duration::from_secs(30);
 
 /// A host behind a function, one behind the wire, and the ports of connections between them.
-const HERE: [u8; 4] = [10, 0, 0, 6];
-const THERE: [u8; 4] = [10, 9, 9, 9];
-const FROM: u16 = 1000;
+pub(crate) const HERE: [u8; 4] = [10, 0, 0, 6];
+pub(crate) const THERE: [u8; 4] = [10, 9, 9, 9];
+pub(crate) const FROM: u16 = 1000;
 const TO: u16 = 60;
 
 /// OpenFlow rules for connections between the two that the kernel tracks.
@@ -85,7 +85,7 @@ fn go_on_by(
     guest.run("for port in p0 pf0hpf pf0vf0 pf0vf1; do tc qdisc del dev $port ingress 2>/dev/null || true; done");
 }
 
-fn start_vswitchd<'a>(eswitch: &'a Eswitch<'_>) -> Vswitchd<'a> {
+pub(crate) fn start_vswitchd<'a>(eswitch: &'a Eswitch<'_>) -> Vswitchd<'a> {
     Vswitchd::start(
         &eswitch.world.guest,
         "hw-offload=false min-revalidate-pps=0",
@@ -132,13 +132,20 @@ fn hardware_follows_when_its_rules_change(eswitch: &Eswitch<'_>, vswitchd: &Vswi
 }
 
 fn connections_that_the_kernel_tracks_go_by_hardware(eswitch: &Eswitch<'_>, vswitchd: &Vswitchd<'_>) {
-    const SYN: u8 = 0x02;
-    const ACK: u8 = 0x10;
     let world = eswitch.world;
     world.hca.lock().take_sent();
     // Those of an Open vSwitch before.
     vswitchd.forget_connections();
+    let begin = connections_go_by_hardware(eswitch, vswitchd);
+    // Software sees who begins anew.
+    world.pass(VF0, &begin, &[(eswitch.manager, &begin)]);
+}
 
+/// A stream of UDP and a connection of TCP, from their begin until hardware forwards them. Returns the first packet of the latter.
+pub(crate) fn connections_go_by_hardware(eswitch: &Eswitch<'_>, vswitchd: &Vswitchd<'_>) -> Vec<u8> {
+    const SYN: u8 = 0x02;
+    const ACK: u8 = 0x10;
+    let world = eswitch.world;
     let [to_wire, from_wire] = [udp(HERE, THERE, FROM, TO), udp(THERE, HERE, TO, FROM)];
     vswitchd.add_rules(&tracked("udp"));
     world.receive(VF0, &to_wire);
@@ -155,8 +162,7 @@ fn connections_that_the_kernel_tracks_go_by_hardware(eswitch: &Eswitch<'_>, vswi
         has_left(world, to, frame);
     }
     one_rule_counts_each_packet(eswitch, vswitchd, "tcp", 1, [&to_wire, &from_wire]);
-    // Software sees who begins anew.
-    world.pass(VF0, &begin, &[(eswitch.manager, &begin)]);
+    begin
 }
 
 /// Packets of a connection go both ways by hardware, once it knows of it; each is counted by a rule of the second table, of which `before` in each

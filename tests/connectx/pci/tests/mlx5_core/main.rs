@@ -20,6 +20,7 @@ mod direct;
 mod driver;
 mod faults;
 mod frames;
+mod going_on;
 mod guest;
 mod keys;
 mod limits;
@@ -128,10 +129,12 @@ const WITH_AGENT: &[Story] = stories![
     direct::direct_rules_carry_packets_in_the_guest,
     scenarios::flows_of_all_kinds_are_in_hardware_or_refused_with_a_reason,
 ];
+/// Stories with Sluice's agent and a driver that tracks connections, which Debian's does not.
+const WITH_TRACKING: &[Story] = stories![going_on::connections_go_by_hardware_where_the_driver_tracks_them];
 const LAST: &[Story] = stories![driver::the_driver_opens_its_devices, driver::the_driver_goes_and_leaves_nothing];
 
 fn stories() -> impl Iterator<Item = &'static Story> {
-    FIRST.iter().chain(WITHOUT_AGENT).chain(WITH_AGENT).chain(LAST)
+    FIRST.iter().chain(WITHOUT_AGENT).chain(WITH_AGENT).chain(WITH_TRACKING).chain(LAST)
 }
 
 fn main() -> ExitCode {
@@ -159,8 +162,10 @@ fn main() -> ExitCode {
         generated: number(&arguments, "--generated=", 8),
         seed: number(&arguments, "--seed=", 1),
     };
+    let with_tracking: &[Story] = if going_on::is_possible(&world.guest) { WITH_TRACKING } else { &[] };
     let (mut passed, mut failed) = (0, 0);
-    for (name, play) in FIRST.iter().chain(without_agent.iter().chain(WITH_AGENT).filter(is_wanted)).chain(LAST) {
+    let wanted = without_agent.iter().chain(WITH_AGENT).chain(with_tracking).filter(is_wanted);
+    for (name, play) in FIRST.iter().chain(wanted).chain(LAST) {
         let at = Instant::now();
         let has_passed = std::panic::catch_unwind(AssertUnwindSafe(|| play(&world))).is_ok();
         let word = if has_passed { "ok" } else { "FAILED" };
