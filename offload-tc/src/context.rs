@@ -61,6 +61,10 @@ pub trait Context {
     fn tunnel_flags(&self) -> TunnelFlags {
         TunnelFlags::Exact
     }
+    /// Whether rules are in hardware only, and tc sees no packet in software.
+    fn is_hardware_alone(&self) -> bool {
+        false
+    }
     /// How to make room for the notes on a rule.
     fn room(&self) -> Room {
         Room::Made

@@ -31,6 +31,7 @@ struct Lab {
     features: Features,
     tunnel_flags: TunnelFlags,
     room: Room,
+    is_hardware_alone: bool,
 }
 
 const OLD: Features = Features {
@@ -48,7 +49,7 @@ const NEW: Lab = Lab {
     features: Features { number_of_tags: true, pppoe: true, l2tpv3: true, cfm: true, spi: true, ..OLD },
     ..EXACT
 };
-const EXACT: Lab = Lab { features: OLD, tunnel_flags: TunnelFlags::Exact, room: Room::Made };
+const EXACT: Lab = Lab { features: OLD, tunnel_flags: TunnelFlags::Exact, room: Room::Made, is_hardware_alone: false };
 const HARDWARE: Lab = Lab { room: Room::Found, ..EXACT };
 const AS_OVS: Lab = Lab { tunnel_flags: TunnelFlags::AsOvs, ..EXACT };
 
@@ -77,6 +78,10 @@ impl Context for Lab {
 
     fn tunnel_flags(&self) -> TunnelFlags {
         self.tunnel_flags
+    }
+
+    fn is_hardware_alone(&self) -> bool {
+        self.is_hardware_alone
     }
 
     fn room(&self) -> Room {
@@ -320,6 +325,17 @@ fn a_helper_is_taken_where_the_kernel_has_them_with_a_caveat_and_for_a_known_pro
     let rule = rule(new, &key("proto=6,frag=no"), track).unwrap();
     assert_eq!(rule.caveats, [Caveat::RelatedIsForgotten]);
     assert_eq!(read(new, &rule).1, parse(&key("proto=6,frag=no"), track));
+}
+
+#[test]
+fn connections_are_not_tracked_in_hardware_alone() {
+    let alone = Lab { is_hardware_alone: true, ..HARDWARE };
+    let key = "recirc_id(0),in_port(1),eth(),eth_type(0x0800),ipv4(frag=no)";
+    for track in ["ct(zone=7),recirc(1)", "ct(commit,zone=7),2"] {
+        assert!(refusal(alone, key, track).contains("hears of connections from rules in software"), "{track}");
+        assert!(rule(HARDWARE, key, track).is_ok(), "{track}");
+    }
+    assert!(rule(alone, key, "ct_clear,2").is_ok());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use sluice_flow::refusal::Refusal;
 use sluice_flow::timeout::TimeoutPolicy;
 
 use super::ports::device::check_port;
-use crate::config::{Config, TunnelFlags};
+use crate::config::{Config, OffloadPolicy, TunnelFlags};
 use crate::context::{Context, Device, DeviceKind, Features};
 use crate::label::Room;
 use crate::marks::AgentId;
@@ -25,8 +25,8 @@ pub(super) struct Trial {
 
 impl Trial {
     pub(super) fn new(config: &Config) -> Self {
-        let (room, tunnel_flags) = (Room::under(config.policy), config.tunnel_flags);
-        Self { known: Known { devices: BTreeMap::new(), meters: BTreeSet::new(), room, tunnel_flags } }
+        let Config { policy, tunnel_flags, .. } = *config;
+        Self { known: Known { devices: BTreeMap::new(), meters: BTreeSet::new(), policy, tunnel_flags } }
     }
 }
 
@@ -65,7 +65,7 @@ impl Checker for Trial {
 struct Known {
     devices: BTreeMap<PortNumber, DeviceKind>,
     meters: BTreeSet<MeterId>,
-    room: Room,
+    policy: OffloadPolicy,
     tunnel_flags: TunnelFlags,
 }
 
@@ -98,7 +98,11 @@ impl Context for Known {
         self.tunnel_flags
     }
 
+    fn is_hardware_alone(&self) -> bool {
+        self.policy == OffloadPolicy::SkipSoftware
+    }
+
     fn room(&self) -> Room {
-        self.room
+        Room::under(self.policy)
     }
 }

@@ -131,6 +131,12 @@ impl Translator<'_> {
                     // The kernel would drop the packet: `tcf_ct_act` takes the inner tag for the IP header.
                     return Err(refuse_action(kind, "behind two tags act_ct does not find the header"));
                 }
+                if self.context.is_hardware_alone() {
+                    // A connection is brought to the driver by `tcf_ct_act`, which hardware does not call.
+                    let reason =
+                        "hardware hears of connections from rules in software, which policy skip_sw leaves out";
+                    return Err(refuse_action(kind, reason));
+                }
                 let found = conntrack::translate(action, self.shape, self.context.features())?;
                 self.pipe(Operation::Conntrack(Box::new(found)));
             }

@@ -25,6 +25,7 @@ pub(crate) struct PortTable {
     pub(crate) features: Option<Features>,
     meters: Option<Arc<Meters>>,
     room: Room,
+    is_hardware_alone: bool,
     tunnel_flags: TunnelFlags,
 }
 
@@ -50,7 +51,8 @@ pub(crate) struct Present {
 impl PortTable {
     /// No ports.
     pub(crate) fn new(meters: Arc<Meters>, policy: OffloadPolicy, tunnel_flags: TunnelFlags) -> Self {
-        Self { meters: Some(meters), room: Room::under(policy), tunnel_flags, ..Self::default() }
+        let is_hardware_alone = policy == OffloadPolicy::SkipSoftware;
+        Self { meters: Some(meters), room: Room::under(policy), is_hardware_alone, tunnel_flags, ..Self::default() }
     }
 
     /// This table with a port added or replaced.
@@ -146,6 +148,10 @@ impl Context for PortTable {
 
     fn features(&self) -> Features {
         self.features.unwrap_or_default()
+    }
+
+    fn is_hardware_alone(&self) -> bool {
+        self.is_hardware_alone
     }
 
     fn room(&self) -> Room {
