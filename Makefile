@@ -60,14 +60,17 @@ test-ovn:
 	cargo build --workspace --lib --bins
 	OVN=1 SLUICE_BIN=target/debug scripts/demo
 
-# Flows of Open vSwitch and the same OVN on a kernel that is configured as vendors of NICs do it, and built from Debian's source.
+# Flows of Open vSwitch, also in an emulated BlueField, and the same OVN, on a kernel that is configured as vendors of NICs do it, and built from
+# Debian's source.
 test-vendor-kernel:
 	scripts/setup test
 	scripts/setup ovn
 	scripts/setup vendor-kernel
 	cargo build --workspace --lib --bins
 	kernel=$$(tests/vendor-kernel/build) && export LAB_KERNEL=$$kernel && \
-		cargo test -p sluice-tests --test tc_agent -- translated_ of_ovs ovs_counts lost_messages && OVN=1 SLUICE_BIN=target/debug scripts/demo
+		cargo test -p sluice-tests --test tc_agent -- translated_ of_ovs ovs_counts lost_messages && \
+		cargo test --manifest-path tests/connectx/Cargo.toml --test mlx5_core -- --with-agent where_the_driver direct_rules && \
+		OVN=1 SLUICE_BIN=target/debug scripts/demo
 
 # An Open vSwitch 4.0 that is built with deploy/ovs: one that keeps its flows, as any other, and one that hands them over, on Debian's kernel, on
 # one as vendors have it, on an emulated BlueField, and under OVN on both kernels.
@@ -82,6 +85,8 @@ test-ovs-native:
 			ovs_hands of_ovs ovs_counts lost_messages ovs_vswitchd_counts && \
 		LAB_KERNEL=$$kernel cargo test -p sluice-tests --test tc_agent -- --ovs=$$programs ovs_hands translated_ && \
 		cargo test --manifest-path tests/connectx/Cargo.toml --test mlx5_core -- --with-agent --ovs=$$programs direct_rules && \
+		LAB_KERNEL=$$kernel cargo test --manifest-path tests/connectx/Cargo.toml --test mlx5_core -- \
+			--with-agent --ovs=$$programs where_the_driver && \
 		export OVN=$$programs SLUICE_BIN=target/debug && scripts/demo && LAB_KERNEL=$$kernel scripts/demo
 
 # Open vSwitch's own tests of a real datapath: without Sluice, with Sluice in front, and with flows handed over to it.
