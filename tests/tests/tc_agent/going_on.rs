@@ -42,6 +42,7 @@ pub(crate) fn translated_connections_have_rules_and_what_misses_goes_on_in_ovs_w
     sent += stream::sent_from(SOURCE, 5);
     sent += talk(30);
     eventually("packets of the connection have rules, too", || in_place(&daemon, "server") == 2);
+    eventually("OpenFlow has counted what was sent so far", || counted(&vswitchd) == sent);
     let misses = daemon.metric("sluice_chain_misses_total").unwrap();
     let before = counts(&daemon);
     sent += talk(50);
@@ -67,7 +68,7 @@ pub(crate) fn translated_connections_have_rules_and_what_misses_goes_on_in_ovs_w
     assert!(datapath().shares_recirculation());
     set_features(index, features.unwrap() & !Datapath::RECIRC_SHARING);
     eventually("the datapath is asked again", || datapath().features == features);
-    assert!(daemon.log().contains("is asked again"));
+    eventually("the log says so", || daemon.log().contains("is asked again"));
     talk(30);
     assert_eq!(connections(), 1);
 }
