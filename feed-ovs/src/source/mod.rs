@@ -12,7 +12,7 @@
 //! - Flows that go all at once (`OVS_FLOW_CMD_DEL` without a key) are not told of. The kernel is asked ten times a second how many it has;
 //!   two answers in a row that are not as expected have all flows compared, at most once a second.
 //! - A message that is not understood takes the rule of its flow out.
-//! - When the source stops, or the datapath is gone, all rules are taken out.
+//! - When the source stops, or the datapath is gone, all rules are taken out. If no other datapath comes, ports go as well.
 //!
 //! A packet that misses in a later chain of tc goes on in the datapath at that recirculation id where the kernel can
 //! (`OVS_DP_F_TC_RECIRC_SHARING`), for which the source asks as ovs-vswitchd does with `hw-offload`. That stays so when the source stops, for
@@ -34,7 +34,7 @@ mod session;
 mod told_meters;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluice_flow::Origin;
 use sluice_flow::source::{Intake, Source, SourceReport};
@@ -48,6 +48,8 @@ use self::session::Session;
 const AGAIN: Duration = Duration::from_secs(1);
 /// How soon a source that is to stop does.
 const NAP: Duration = Duration::from_millis(50);
+/// How long ports outlive their datapath: Open vSwitch may make it anew, as `ovs-ctl force-reload-kmod` does.
+const PORTS_STAY: Duration = Duration::from_secs(5);
 
 /// What is read, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,16 +95,22 @@ impl Source for DatapathSource {
     }
 
     fn run(&mut self, intake: &dyn Intake, stops: &dyn Fn() -> bool) {
+        let mut gone_since = None;
         while !stops() {
             let feedback = self.feedback.as_mut();
-            let ended = Session::begin(&self.options, &mut self.report, feedback, intake)
-                .and_then(|mut session| session.run(stops));
+            let ended = Session::begin(&self.options, &mut self.report, feedback, intake).and_then(|mut session| {
+                gone_since = None;
+                session.run(stops)
+            });
             let Err(trouble) = ended else { break };
             if let Some(feedback) = &mut self.feedback {
                 feedback.retain(|_| false);
             }
             take_out(intake);
             take_out_meters(intake);
+            if trouble.is_absence() && gone_since.get_or_insert_with(Instant::now).elapsed() >= PORTS_STAY {
+                intake.ports().iter().for_each(|port| intake.detach(port.number));
+            }
             let trouble = trouble.to_string();
             if self.report.trouble.as_ref() != Some(&trouble) {
                 tracing::warn!("no flows of {}: {trouble}", self.options.datapath);

@@ -36,6 +36,11 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
+    /// There is nothing that could be followed.
+    pub(super) const fn is_absence(&self) -> bool {
+        matches!(self, Self::NoDatapath | Self::Kernel(KernelError::NoModule))
+    }
+
     /// Nothing more is heard, and nothing was wrong with what was.
     pub(super) const fn is_silence(&self) -> bool {
         matches!(self, Self::Kernel(KernelError::Gone | KernelError::Io(_)))

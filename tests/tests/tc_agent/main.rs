@@ -97,6 +97,9 @@ const STORIES: &[Story] = &[
     ("flows_of_ovs_are_forwarded_before_it_and_go_with_them", |_| {
         source::flows_of_ovs_are_forwarded_before_it_and_go_with_them();
     }),
+    ("ports_of_ovs_outlive_their_datapath_for_a_while_only", |_| {
+        source::ports_of_ovs_outlive_their_datapath_for_a_while_only();
+    }),
     ("what_ovs_polices_is_policed_before_rules", |_| source::what_ovs_polices_is_policed_before_rules()),
     ("ovs_counts_and_keeps_what_is_forwarded_before_it", |_| {
         source::ovs_counts_and_keeps_what_is_forwarded_before_it();

@@ -150,6 +150,27 @@ pub(crate) fn flows_of_ovs_are_forwarded_before_it_and_go_with_them() {
     eventually("OVS forwards by itself", || stream::send(10) == 10);
 }
 
+pub(crate) fn ports_of_ovs_outlive_their_datapath_for_a_while_only() {
+    let mut beside = Beside::new();
+    let daemon = beside.agent();
+    assert_eq!(stream::send(50), 50);
+    let ports = || {
+        let shown: Value = serde_json::from_str(&sluice(&daemon, &["show", "--json"])).unwrap();
+        shown["ports"].as_array().unwrap().len()
+    };
+    let of_datapath = ports();
+    assert!(of_datapath >= 2, "those of the client and the server");
+
+    // As `ovs-ctl force-reload-kmod` does, of which the kernel tells nothing of the ports.
+    beside.vswitchd.exit();
+    run("ovs-dpctl del-dp ovs-system");
+    eventually("the rules are gone", || beside.switch.filters("client").is_empty());
+    assert_eq!(ports(), of_datapath, "Open vSwitch may come back");
+    eventually("the ports are gone", || ports() == 0);
+    beside.vswitchd.start_again();
+    eventually("the ports are back with the datapath", || ports() == of_datapath);
+}
+
 pub(crate) fn what_ovs_polices_is_policed_before_rules() {
     let beside = Beside::with("hw-offload=false max-idle=3600000");
     let daemon = beside.agent();
