@@ -50,12 +50,10 @@ pub(crate) fn openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch: &Eswitc
             }
             its_meters_are_in_hardware(eswitch, vswitchd);
         };
-        go_on_by(eswitch, (&backend, is_direct), start_vswitchd(eswitch), "[source.ovs]\n", more);
-        if let Some(folder) = &world.native {
-            let settings =
-                "hw-offload=true hw-offload-priority=sluice sluice-run-dir=/tmp/agent/run min-revalidate-pps=0";
-            let vswitchd = Vswitchd::start_of(folder, &world.guest, settings);
-            go_on_by(eswitch, (&backend, is_direct), vswitchd, "[source.ovs]\nhanded_over = true\n", more);
+        let (vswitchd, source) = keeps_flows(eswitch);
+        go_on_by(eswitch, (&backend, is_direct), vswitchd, source, more);
+        if let Some((vswitchd, source)) = hands_flows_over(eswitch) {
+            go_on_by(eswitch, (&backend, is_direct), vswitchd, source, more);
         }
     }
     KINDS.iter().filter(|kind| kind.vswitchd.is_some()).for_each(|kind| its_tunnels_are_in_hardware(eswitch, kind));
@@ -81,11 +79,29 @@ fn go_on_by(
     agent.end("TERM");
     it_forwards_itself(eswitch);
     vswitchd.stop();
+    leave_no_qdisc(eswitch);
+}
+
+/// Takes the queueing disciplines away that an Open vSwitch or an agent has left.
+pub(crate) fn leave_no_qdisc(eswitch: &Eswitch<'_>) {
     let guest = &eswitch.world.guest;
     guest.run("for port in p0 pf0hpf pf0vf0 pf0vf1; do tc qdisc del dev $port ingress 2>/dev/null || true; done");
 }
 
-pub(crate) fn start_vswitchd<'a>(eswitch: &'a Eswitch<'_>) -> Vswitchd<'a> {
+/// An unmodified Open vSwitch, and the agent's source in front of it.
+pub(crate) fn keeps_flows<'a>(eswitch: &'a Eswitch<'_>) -> (Vswitchd<'a>, &'static str) {
+    (start_vswitchd(eswitch), "[source.ovs]\n")
+}
+
+/// One that hands its flows over, if there is one, and the agent's source for that.
+pub(crate) fn hands_flows_over<'a>(eswitch: &'a Eswitch<'_>) -> Option<(Vswitchd<'a>, &'static str)> {
+    let World { guest, native, .. } = eswitch.world;
+    let settings = "hw-offload=true hw-offload-priority=sluice sluice-run-dir=/tmp/agent/run min-revalidate-pps=0";
+    let vswitchd = Vswitchd::start_of(native.as_ref()?, guest, settings);
+    Some((vswitchd, "[source.ovs]\nhanded_over = true\n"))
+}
+
+fn start_vswitchd<'a>(eswitch: &'a Eswitch<'_>) -> Vswitchd<'a> {
     Vswitchd::start(
         &eswitch.world.guest,
         "hw-offload=false min-revalidate-pps=0",

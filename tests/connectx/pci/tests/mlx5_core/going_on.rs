@@ -1,10 +1,13 @@
 //! An Open vSwitch on a kernel whose driver tracks connections in hardware and says where a packet missed there (`CONFIG_MLX5_TC_CT`), as those of
-//! vendors do: connections go by hardware, also translated ones, and what misses in a later chain goes on in Open vSwitch in that chain. Packets of a
-//! connection come to hardware's tables of connections once tc has seen it in software, so that rules are in both.
+//! vendors do: connections go by hardware, also translated ones, and what misses in a later chain goes on in Open vSwitch in that chain. Hardware hears
+//! of a connection once tc has seen it in software, so that rules are in both.
 
 use sluice_connectx::steering::Port;
 
-use crate::beside::{FROM, HERE, THERE, TIMES, connections_go_by_hardware, goes_by_hardware, has_left, start_vswitchd};
+use crate::beside::{
+    FROM, HERE, THERE, TIMES, connections_go_by_hardware, goes_by_hardware, hands_flows_over, has_left, keeps_flows,
+    leave_no_qdisc,
+};
 use crate::direct::{Agent, Eswitch};
 use crate::frames::{checksum, udp};
 use crate::guest::Guest;
@@ -22,15 +25,14 @@ pub(crate) fn connections_go_by_hardware_where_the_driver_tracks_them(world: &Wo
     ["sluiced", "sluice", "libsluice_ovs_feedback.so"].iter().for_each(|name| guest.bring(name));
     let ports = [("p0", Port::Wire), ("pf0hpf", HOST_PF), ("pf0vf0", VF0), ("pf0vf1", VF1)];
     let eswitch = Eswitch { world, manager: MANAGER, ports };
-    play(&eswitch, start_vswitchd(&eswitch), "[source.ovs]\n");
-    if let Some(folder) = &world.native {
-        let settings = "hw-offload=true hw-offload-priority=sluice sluice-run-dir=/tmp/agent/run min-revalidate-pps=0";
-        play(&eswitch, Vswitchd::start_of(folder, guest, settings), "[source.ovs]\nhanded_over = true\n");
+    play(&eswitch, keeps_flows(&eswitch));
+    if let Some(handing_over) = hands_flows_over(&eswitch) {
+        play(&eswitch, handing_over);
     }
     guest.run("rm -r /tmp/agent");
 }
 
-fn play(eswitch: &Eswitch<'_>, vswitchd: Vswitchd<'_>, source: &str) {
+fn play(eswitch: &Eswitch<'_>, (vswitchd, source): (Vswitchd<'_>, &str)) {
     let agent = Agent::start_beside(eswitch, "backend = \"tc\"\ntc.policy = \"none\"", source);
     let shown = agent.sluice("show");
     assert!(shown.contains("a packet that misses in a later chain goes on in Open vSwitch"), "{shown}");
@@ -41,10 +43,7 @@ fn play(eswitch: &Eswitch<'_>, vswitchd: Vswitchd<'_>, source: &str) {
     translated_connections_go_by_hardware(eswitch, &vswitchd);
     agent.end("TERM");
     vswitchd.stop();
-    eswitch
-        .world
-        .guest
-        .run("for port in p0 pf0hpf pf0vf0 pf0vf1; do tc qdisc del dev $port ingress 2>/dev/null || true; done");
+    leave_no_qdisc(eswitch);
 }
 
 /// Packets of a connection that is in hardware, and of a kind of service that no flow of its second chain has seen.

@@ -1,6 +1,6 @@
 //! The unmodified mlx5_core of Debian's kernel on the device, in the virtual machine of `tests/lab/connectx`; and packets at
 //! the wire and at the host's functions, which are in this process. The stories are told one after the other in one boot,
-//! by the stock devlink and tc, and by Sluice.
+//! by the stock devlink and tc, and by Sluice. With another kernel (`LAB_KERNEL`), whose driver tracks connections, there is one more.
 //!
 //! It proves that the kernel's driver accepts the device, and that packets go where was said. It says nothing of hardware.
 //!
