@@ -6,7 +6,8 @@
 use sluice_netdev::bpf::{ALL, COPY, JUMP_IF_EQUAL, KIND, LOAD_HALF, LOAD_WORD, NOTHING, PORT, RETURN};
 use socket2::SockFilter;
 
-use crate::wire::{DELETE, STATUS, status};
+use crate::mark::Mark;
+use crate::wire::{DELETE, MARK, STATUS, status};
 
 /// Bytes in front of the attributes: `struct nlmsghdr` and `struct nfgenmsg`.
 const HEADERS: u32 = 20;
@@ -21,22 +22,31 @@ const LOAD_WORD_AT_INDEX: u16 = 0x40;
 const JUMP_IF_ANY: u16 = 0x45;
 
 /// Lets in what is about a connection that is assured, apart from changes that `own` has asked for. Its deletions are told whoever asked for
-/// them. What has no status is let in: whoever reads it says that.
-pub(crate) fn program(own: u32) -> [SockFilter; 13] {
+/// them. What has no status is let in: whoever reads it says that. If a mark other than 0 is meant, what tells of none is left out; one that
+/// was changed to 0 is told.
+pub(crate) fn program(own: u32, mark: Mark) -> Vec<SockFilter> {
     let one = |code, operand| SockFilter::new(code, 0, 0, operand);
-    [
+    let find = |attribute: u16| [one(LOAD, HEADERS), one(LOAD_INDEX, attribute.into()), one(LOAD_WORD, FIND)];
+    let must_be_marked = mark.value != 0;
+    // Jumps say how many words they pass over.
+    let of_mark = if must_be_marked { 4 } else { 0 };
+    let mut program = vec![
         one(LOAD_HALF, KIND),
         SockFilter::new(JUMP_IF_EQUAL, 2, 0, DELETE.to_be().into()),
         one(LOAD_WORD, PORT),
-        SockFilter::new(JUMP_IF_EQUAL, 7, 0, own.to_be()),
-        one(LOAD, HEADERS),
-        one(LOAD_INDEX, STATUS.into()),
-        one(LOAD_WORD, FIND),
-        SockFilter::new(JUMP_IF_EQUAL, 4, 0, 0),
+        SockFilter::new(JUMP_IF_EQUAL, 8 + of_mark, 0, own.to_be()),
+    ];
+    program.extend(find(STATUS));
+    program.extend([
+        SockFilter::new(JUMP_IF_EQUAL, 3 + of_mark, 0, 0),
         one(COPY, 0),
         one(LOAD_WORD_AT_INDEX, ATTRIBUTE_HEADER),
-        SockFilter::new(JUMP_IF_ANY, 1, 0, status::ASSURED),
-        one(RETURN, NOTHING),
-        one(RETURN, ALL),
-    ]
+        SockFilter::new(JUMP_IF_ANY, 0, 1 + of_mark, status::ASSURED),
+    ]);
+    if must_be_marked {
+        program.extend(find(MARK));
+        program.push(SockFilter::new(JUMP_IF_EQUAL, 1, 0, 0));
+    }
+    program.extend([one(RETURN, ALL), one(RETURN, NOTHING)]);
+    program
 }

@@ -15,7 +15,7 @@
 //! **What stays in software.** Packets with SYN, FIN or RST, fragments, and packets whose TTL is below 32 match no flow. Connections stay with
 //! the kernel that end at this host, need a helper or other sequence numbers, take a device that is no port of the agent, or
 //! a way whose next hop is not known, or a shorter MTU than that of the device that they come in by. [`Reason`] has all of it. Connections
-//! in a zone are another's, such as Open vSwitch's, and not looked at.
+//! in a zone are another's, such as Open vSwitch's, and not looked at, nor are those without the [`Mark`] that is asked for.
 //!
 //! **Where packets go.** The kernel is asked for its way in each direction as for a packet that comes in at the port. Routes, rules,
 //! addresses, devices and neighbours are followed.
@@ -29,6 +29,7 @@
 mod filter;
 mod judge;
 mod kernel;
+mod mark;
 mod plan;
 mod report;
 mod session;
@@ -39,5 +40,6 @@ mod ways;
 pub mod wire;
 
 pub use judge::Reason;
+pub use mark::Mark;
 pub use plan::{Planned, Side, plan};
 pub use source::{ConntrackSource, Options};

@@ -107,7 +107,7 @@ impl<'a> Session<'a> {
     ) -> Result<Self, Trouble> {
         let requests = Requests::open()?;
         // Before anything is asked, so that nothing is missed that comes after the answer.
-        let events = Events::open(&requests, options.queue_bytes)?;
+        let events = Events::open(&requests, options.mark, options.queue_bytes)?;
         let (ways, table, now) = (Ways::open()?, Table::new(options.after), Instant::now());
         let (ports, unsettled, pending) = Default::default();
         let mut session = Self {
@@ -205,7 +205,7 @@ impl<'a> Session<'a> {
     /// Takes what an event tells of a connection.
     fn take(&mut self, mut entry: Entry) -> Result<(), Trouble> {
         let (original, now) = (entry.original, Instant::now());
-        if !Connection::is_assured(&entry) {
+        if !self.is_meant(&entry) {
             self.end(&original);
             return Ok(());
         }
@@ -213,8 +213,8 @@ impl<'a> Session<'a> {
         let is_said = entry.is_established.is_some() || known.is_some_and(|known| known.entry.is_established.is_some());
         if original.protocol == TCP && !is_said {
             match self.requests.one(&original)? {
-                Some(whole) => entry = whole,
-                None => return Ok(()),
+                Some(whole) if self.is_meant(&whole) => entry = whole,
+                _ => return Ok(()),
             }
         }
         // TCP has a timeout for each of its states. If the one of an established connection was set just now, that may have been after this.
@@ -226,6 +226,11 @@ impl<'a> Session<'a> {
             self.unsettled.insert(original);
         }
         Ok(())
+    }
+
+    /// Whether a connection may have flows at all.
+    fn is_meant(&self, entry: &Entry) -> bool {
+        Connection::is_assured(entry) && self.options.mark.is_in(entry.mark)
     }
 
     /// A connection is gone.
@@ -424,12 +429,15 @@ impl<'a> Session<'a> {
         self.table.begin_comparison();
         self.settings = Timeouts::read();
         let (table, unsettled, settings) = (&mut self.table, &mut self.unsettled, self.settings);
+        let mark = self.options.mark;
         // The kernel goes on telling, and has little room.
         let (events, mut told, mut is_lost) = (&mut self.events, Vec::new(), false);
         self.requests.all(
+            mark,
             &mut |entry| {
                 let original = entry.original;
-                if Connection::is_assured(&entry) && table.put(entry, By::Dump, settings.of(original.protocol), begun) {
+                let is_meant = Connection::is_assured(&entry) && mark.is_in(entry.mark);
+                if is_meant && table.put(entry, By::Dump, settings.of(original.protocol), begun) {
                     unsettled.insert(original);
                 }
             },

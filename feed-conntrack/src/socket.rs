@@ -16,6 +16,7 @@ use sluice_netdev::netlink::message::{Answer, Header, Message, Messages, flag, w
 use socket2::SockRef;
 
 use crate::filter;
+use crate::mark::Mark;
 use crate::wire::{DELETE, Entry, GET, NEW, put_all, put_change, put_name};
 
 /// Groups of events: NEW, UPDATE and DESTROY (`NFNLGRP_CONNTRACK_*`).
@@ -91,15 +92,15 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Opens the socket, with so many bytes for what waits to be received. Connections that are not assured are not told of, nor are changes
-    /// that `requests` asks for.
-    pub(crate) fn open(requests: &Requests, queue_bytes: usize) -> Result<Self, SocketError> {
+    /// Opens the socket, with so many bytes for what waits to be received. Connections that are not assured are not told of, nor those
+    /// whose mark is not meant, as far as the kernel can see that, nor changes that `requests` asks for.
+    pub(crate) fn open(requests: &Requests, mark: Mark, queue_bytes: usize) -> Result<Self, SocketError> {
         let netlink = open()?.0;
         // Beyond what the system allows everybody, if this process may do that.
         if set_socket_recv_buffer_size_force(&netlink, queue_bytes).is_err() {
             netlink.set_rx_buf_sz(queue_bytes).map_err(failed("set the receive buffer"))?;
         }
-        let filter = filter::program(requests.port);
+        let filter = filter::program(requests.port, mark);
         SockRef::from(&netlink).attach_filter(&filter).map_err(failed("attach a filter"))?;
         for group in GROUPS {
             netlink.add_membership(group).map_err(failed("join a multicast group"))?;
@@ -165,15 +166,16 @@ impl Requests {
         Ok(Self { netlink, received: vec![0; ROOM].into(), sequence: 0, port })
     }
 
-    /// Passes on all connections of TCP and UDP that are in no zone. Calls `meanwhile` again and again, for it takes its time.
+    /// Passes on all connections of TCP and UDP with a mark that are in no zone. Calls `meanwhile` again and again, for it takes its time.
     pub(crate) fn all(
         &mut self,
+        mark: Mark,
         see: &mut dyn FnMut(Entry),
         meanwhile: &mut dyn FnMut() -> Result<(), SocketError>,
     ) -> Result<(), SocketError> {
         let step = "list connections";
         let mut datagram = Vec::new();
-        self.put(&mut datagram, GET, flag::DUMP, put_all)?;
+        self.put(&mut datagram, GET, flag::DUMP, |writer| put_all(writer, mark))?;
         self.send(step, &datagram)?;
         let mut is_done = false;
         while !is_done {

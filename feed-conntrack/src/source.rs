@@ -5,6 +5,7 @@ use std::time::Duration;
 use sluice_flow::Origin;
 use sluice_flow::source::{Intake, Source, SourceReport};
 
+use crate::mark::Mark;
 use crate::session::Session;
 
 /// How long a kernel that cannot be asked is left alone.
@@ -17,6 +18,8 @@ const NAP: Duration = Duration::from_millis(50);
 pub struct Options {
     /// How many connections have flows, at most.
     pub connections: usize,
+    /// The mark of connections that may have flows.
+    pub mark: Mark,
     /// How long a connection that begins is left to the kernel before it has flows.
     pub after: Duration,
     /// Whether connections that the kernel translates have flows.

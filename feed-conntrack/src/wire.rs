@@ -6,6 +6,8 @@ use std::time::Duration;
 use sluice_flow::connection::Direction;
 use sluice_netdev::netlink::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
 
+use crate::mark::Mark;
+
 /// `NFNL_SUBSYS_CTNETLINK`, in the upper byte of the kind of a message.
 const CTNETLINK: u16 = 1 << 8;
 /// `IPCTNL_MSG_CT_NEW`: a connection is there, or is to be changed.
@@ -34,7 +36,11 @@ pub(crate) const STATUS: u16 = 3;
 const PROTOCOL_STATE: u16 = 4;
 const HELPER: u16 = 5;
 const TIMEOUT: u16 = 7;
+/// `CTA_MARK`, which is left out where it is 0 and was not changed.
+pub(crate) const MARK: u16 = 8;
 const ZONE: u16 = 18;
+/// Of a mark that connections are asked for by, the bits that count.
+const MARK_MASK: u16 = 21;
 
 const TUPLE_IP: u16 = 1;
 const TUPLE_PROTOCOL: u16 = 2;
@@ -81,6 +87,8 @@ pub struct Entry {
     pub reply: Direction,
     /// Bits of [`status`].
     pub status: u32,
+    /// What rules of nftables have marked it with.
+    pub mark: u32,
     /// Whether it is in another zone than that of all.
     pub has_zone: bool,
     /// Whether a helper reads its packets.
@@ -112,7 +120,7 @@ impl Entry {
     pub fn read(payload: &[u8]) -> Result<Option<Self>, Malformed> {
         let _family = Fields::new(payload, PLACE).bytes::<HEADER>()?;
         let (mut original, mut reply) = (None, None);
-        let (mut status, mut has_zone, mut has_helper) = (0, false, false);
+        let (mut status, mut mark, mut has_zone, mut has_helper) = (0, 0, false, false);
         let (mut is_established, mut timeout) = (None, None);
         for attribute in Attributes::new(&payload[HEADER..], PLACE) {
             let attribute = attribute?;
@@ -120,6 +128,7 @@ impl Entry {
                 TUPLE_ORIGINAL => original = Some(Tuple::read(&attribute, "original direction")?),
                 TUPLE_REPLY => reply = Some(Tuple::read(&attribute, "direction of answers")?),
                 STATUS => status = attribute.be32()?,
+                MARK => mark = attribute.be32()?,
                 PROTOCOL_STATE => is_established = tcp_state(&attribute)?.map(|state| state == ESTABLISHED),
                 HELPER => has_helper = true,
                 TIMEOUT => timeout = Some(Duration::from_secs(attribute.be32()?.into())),
@@ -137,7 +146,7 @@ impl Entry {
             return Err(Malformed::Value { place: PLACE, kind: TUPLE_REPLY, value });
         }
         has_helper |= status & status::HELPER != 0;
-        Ok(Some(Self { original, reply, status, has_zone, has_helper, is_established, timeout }))
+        Ok(Some(Self { original, reply, status, mark, has_zone, has_helper, is_established, timeout }))
     }
 }
 
@@ -229,9 +238,14 @@ fn tcp_state(nest: &Attribute<'_>) -> Result<Option<u8>, Malformed> {
     Ok(state)
 }
 
-/// Writes what is behind the header of a request for all connections.
-pub fn put_all(writer: &mut Writer<'_>) {
+/// Writes what is behind the header of a request for all connections with a mark.
+pub fn put_all(writer: &mut Writer<'_>, mark: Mark) {
     writer.raw(&[AF_UNSPEC, 0, 0, 0]);
+    // A kernel without marks refuses to look for one.
+    if mark != Mark::default() {
+        writer.put(MARK, &mark.value.to_be_bytes());
+        writer.put(MARK_MASK, &mark.mask.to_be_bytes());
+    }
 }
 
 /// Writes what is behind the header of a request for a connection.

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use sluice_feed_conntrack::Mark;
 use sluice_feed_conntrack::wire::{Entry, put_all, put_change, put_name, status};
 use sluice_flow::connection::Direction;
 use sluice_netdev::netlink::attribute::{Malformed, Writer};
@@ -110,7 +111,7 @@ fn another_protocol_is_no_error_and_no_connection() {
 }
 
 #[test]
-fn zones_and_helpers_are_seen_wherever_they_are_told() {
+fn zones_helpers_and_marks_are_seen_wherever_they_are_told() {
     let with = |kind: u16, payload: &[u8]| {
         let mut message = UPDATE.to_vec();
         message.extend(bytes(|writer| writer.put(kind, payload)));
@@ -119,6 +120,7 @@ fn zones_and_helpers_are_seen_wherever_they_are_told() {
     assert!(with(18, &7u16.to_be_bytes()).has_zone);
     assert!(!with(18, &[0, 0]).has_zone);
     assert!(with(5, &[]).has_helper);
+    assert_eq!([with(8, &[1, 2, 3, 4]).mark, with(18, &[0, 0]).mark], [0x0102_0304, 0]);
     let mut zone_of_a_direction = UPDATE.to_vec();
     zone_of_a_direction.splice(56..56, [0x06, 0x00, 0x03, 0x00, 0, 7, 0, 0]);
     zone_of_a_direction[4] = 0x3c;
@@ -129,7 +131,10 @@ fn zones_and_helpers_are_seen_wherever_they_are_told() {
 fn requests_name_a_connection_by_its_original_direction() {
     let name = bytes(|writer| put_name(writer, &original()));
     assert_eq!(name, UPDATE[..56]);
-    assert_eq!(bytes(put_all), [0; 4]);
+    assert_eq!(bytes(|writer| put_all(writer, Mark::default())), [0; 4]);
+    // CTA_MARK and CTA_MARK_MASK.
+    let marked = bytes(|writer| put_all(writer, "0x10/0x30".parse().unwrap()));
+    assert_eq!(marked, [0, 0, 0, 0, 8, 0, 8, 0, 0, 0, 0, 0x10, 8, 0, 21, 0, 0, 0, 0, 0x30]);
     let udp = Direction { protocol: 17, ..original() };
     let kept = bytes(|writer| put_change(writer, &udp, Some(Duration::from_secs(120))));
     assert_eq!(kept[56..], [8, 0, 7, 0, 0, 0, 0, 120]);

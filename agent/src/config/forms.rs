@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use sluice_control::duration::{from_seconds, parse_duration, parse_seconds};
+use sluice_feed_conntrack::Mark;
 
 use crate::backends::Configured;
 
@@ -95,6 +96,10 @@ pub(super) fn absolute_path<'de, D: Deserializer<'de>>(from: D) -> Result<PathBu
 
 pub(super) fn some_absolute_path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
     absolute_path(from).map(Some)
+}
+
+pub(super) fn mark<'de, D: Deserializer<'de>>(from: D) -> Result<Mark, D::Error> {
+    String::deserialize(from)?.parse().map_err(Error::custom)
 }
 
 pub(super) fn group<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use sluice_feed_conntrack::Mark;
 
 use super::forms;
 
@@ -24,6 +25,10 @@ pub struct ConntrackSource {
     /// How many connections have flows, at most; others are left to the kernel. Default 10000.
     #[serde(deserialize_with = "forms::positive")]
     pub connections: usize,
+    /// Which connections may have flows, by their mark (`ct mark` of nftables): `"VALUE"` or `"VALUE/MASK"`, as in `"0x10/0x10"`. Rules of
+    /// nftables pick them so, such as those that have had 20 packets. Default: all.
+    #[serde(deserialize_with = "forms::mark")]
+    pub mark: Mark,
     /// How long a connection that begins is left to the kernel before it has flows, 0 to 60 s. One that is over by then costs no rule; one
     /// that was there before the agent has flows at once. Default 0.
     #[serde(deserialize_with = "forms::up_to_a_minute")]
@@ -40,7 +45,13 @@ pub struct ConntrackSource {
 
 impl Default for ConntrackSource {
     fn default() -> Self {
-        Self { connections: 10_000, after: Duration::ZERO, translated: None, queue_bytes: 8 << 20 }
+        Self {
+            connections: 10_000,
+            mark: Mark::default(),
+            after: Duration::ZERO,
+            translated: None,
+            queue_bytes: 8 << 20,
+        }
     }
 }
 

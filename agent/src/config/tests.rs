@@ -2,6 +2,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
+use sluice_feed_conntrack::Mark;
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
 use sluice_flow::port::{PortKind, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
@@ -288,6 +289,27 @@ fn a_connection_is_left_to_the_kernel_for_a_minute_at_the_most() {
     }
     let error = after("\"61s\"").unwrap_err().to_string();
     assert!(error.starts_with("test.toml:2:9: ") && error.contains("expected a time from 0 to 60 s"), "{error}");
+}
+
+#[test]
+fn a_mark_of_connections_has_no_bits_that_its_mask_leaves_out() {
+    let mark = |text: &str| Config::parse(&format!("[source.conntrack]\nmark = \"{text}\""), "test.toml", None);
+    for (text, value, mask) in
+        [("0x10/0x10", 16, 16), ("7", 7, u32::MAX), ("0/1", 0, 1), ("0/0", 0, 0), ("0xffffffff", u32::MAX, u32::MAX)]
+    {
+        let config = mark(text).unwrap();
+        assert_eq!(config.config.sources.conntrack.unwrap().mark, Mark { value, mask }, "{text}");
+    }
+    for (text, said) in [
+        ("", "expected a mark of connections"),
+        ("0x10/", "expected a mark of connections"),
+        ("0x100000000", "expected a mark of connections"),
+        ("all", "expected a mark of connections"),
+        ("0x11/0x10", "the value has bits that the mask leaves out"),
+    ] {
+        let error = mark(text).unwrap_err().to_string();
+        assert!(error.starts_with("test.toml:2:8: ") && error.contains(said), "{error}");
+    }
 }
 
 #[test]

@@ -67,6 +67,7 @@ fn configured(config: &Config) -> Result<Vec<Box<dyn Source>>, FeedbackError> {
     if let Some(conntrack) = &config.sources.conntrack {
         sources.push(Box::new(ConntrackSource::new(ConnectionOptions {
             connections: conntrack.connections,
+            mark: conntrack.mark,
             after: conntrack.after,
             translated: conntrack.translated.unwrap_or_else(|| translates_whole(config)),
             queue_bytes: conntrack.queue_bytes,

@@ -169,7 +169,8 @@ impl Table {
         let is_established = entry.is_established.or(known.entry.is_established);
         let entry = Entry { is_established, ..entry };
         let is_other = |one: &Entry, other: &Entry| {
-            Entry { timeout: None, ..one.clone() } != Entry { timeout: None, ..other.clone() }
+            let same = |entry: &Entry| Entry { timeout: None, mark: 0, ..entry.clone() };
+            same(one) != same(other)
         };
         let has_changed = is_other(&known.entry, &entry);
         // Another connection, of which nothing was said to the kernel.

@@ -25,6 +25,7 @@ fn entry(port: u16, timeout: u64) -> Entry {
         reply: direction([10, 2, 0, 2], [10, 2, 0, 1], [5000, port]),
         status: status::ASSURED,
         has_zone: false,
+        mark: 0,
         has_helper: false,
         is_established: Some(true),
         timeout: Some(Duration::from_secs(timeout)),

@@ -139,6 +139,9 @@ const STORIES: &[Story] = &[
     ("a_connection_that_begins_has_flows_only_after_the_time_that_is_configured", |_| {
         connections::a_connection_that_begins_has_flows_only_after_the_time_that_is_configured();
     }),
+    ("connections_have_flows_while_they_have_the_mark_that_is_configured", |_| {
+        connections::connections_have_flows_while_they_have_the_mark_that_is_configured();
+    }),
     ("connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right", |_| {
         connections::connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right();
     }),

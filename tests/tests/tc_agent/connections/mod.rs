@@ -310,6 +310,53 @@ pub(crate) fn a_connection_that_begins_has_flows_only_after_the_time_that_is_con
     assert_eq!(router.forwarded(), forwarded, "the kernel has forwarded packets");
 }
 
+pub(crate) fn connections_have_flows_while_they_have_the_mark_that_is_configured() {
+    const KEYS: &str = "translated = true\nmark = \"0x10/0x10\"\n";
+    let router = Router::with_masquerading();
+    router.set("nf_conntrack_tcp_timeout_close", Duration::from_secs(1));
+    run("nft add chain ip router forward { type filter hook forward priority 0 ; } ; \
+         add rule ip router forward ct packets > 40 ct mark set ct mark | 0x10");
+    let mark = |mark: &str| run(&format!("conntrack -U -p tcp --orig-src {CLIENT} --mark {mark}"));
+    let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
+    let mut daemon = router.start(KEYS);
+
+    // Of connections that nobody marks the agent hears nothing, from their beginning to their end.
+    let mut short = Connection::new(&listener);
+    short.talk(5);
+    short.abort();
+    eventually("the kernel has forgotten the connection", || entries("tcp").is_empty());
+    assert_eq!(daemon.metric("sluice_source_messages_total{source=\"conntrack\"}"), Some(0.0));
+
+    let mut other = Connection::new(&listener);
+    other.talk(1);
+    mark("0x2/0x2");
+    let mut long = Connection::new(&listener);
+    long.talk_until_forwarded(&daemon);
+    let forwarded = router.forwarded();
+    long.talk(50);
+    assert_eq!(router.forwarded(), forwarded, "the kernel has forwarded packets");
+
+    run("nft flush chain ip router forward");
+    mark("0/0x10");
+    eventually("the flows are gone", || ours(&daemon).is_empty());
+    long.talk(1);
+    assert!(router.forwarded() > forwarded);
+
+    other.abort();
+    eventually("the kernel has forgotten the other one", || !entries("tcp").contains("mark=2 "));
+    mark("0x10/0x10");
+    long.talk_until_forwarded(&daemon);
+    let mut unmarked = Connection::new(&listener);
+    unmarked.talk(5);
+    daemon.signal("KILL");
+    daemon.wait();
+    let daemon = router.start(KEYS);
+    long.talk_until_forwarded(&daemon);
+
+    long.abort();
+    eventually("the flows are gone", || ours(&daemon).is_empty());
+}
+
 pub(crate) fn connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right() {
     let router = Router::with_masquerading();
     let server = router.add_ipv6();
