@@ -11,6 +11,9 @@ use sluice_tests::lab::switch::{eventually, run};
 
 use crate::Load;
 
+/// Packets of both directions after which a connection is marked.
+const PACKETS: u64 = 20;
+
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Contender {
@@ -19,13 +22,13 @@ pub(crate) enum Contender {
     /// With `flags offload`.
     FlowtableOffloaded,
     Sluice,
-    /// With `after`, so that short connections stay with the kernel.
-    SluiceLater,
+    /// For connections that have had more than [`PACKETS`], which a rule of nftables marks.
+    SluiceMarked,
 }
 
 impl Contender {
     pub(crate) const ALL: [Self; 5] =
-        [Self::Kernel, Self::Flowtable, Self::FlowtableOffloaded, Self::Sluice, Self::SluiceLater];
+        [Self::Kernel, Self::Flowtable, Self::FlowtableOffloaded, Self::Sluice, Self::SluiceMarked];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -33,7 +36,7 @@ impl Contender {
             Self::Flowtable => "flowtable",
             Self::FlowtableOffloaded => "flowtable, offloaded",
             Self::Sluice => "sluice",
-            Self::SluiceLater => "sluice after 1 s",
+            Self::SluiceMarked => "sluice, by mark",
         }
     }
 
@@ -44,7 +47,7 @@ impl Contender {
             Self::Flowtable => "flowtable",
             Self::FlowtableOffloaded => "offloaded",
             Self::Sluice => "sluice",
-            Self::SluiceLater => "later",
+            Self::SluiceMarked => "marked",
         }
     }
 }
@@ -61,8 +64,8 @@ impl Forwarding {
         let ran = nft(&["-f", "-"], &rules(contender));
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
         let daemon = match contender {
-            Contender::Sluice => Some(start(load, "0", folder)),
-            Contender::SluiceLater => Some(start(load, "1s", folder)),
+            Contender::Sluice => Some(start(load, "", folder)),
+            Contender::SluiceMarked => Some(start(load, "mark = \"0x10/0x10\"\n", folder)),
             _ => None,
         };
         Self { daemon, contender }
@@ -94,14 +97,16 @@ pub(crate) fn that_can_run() -> (Vec<Contender>, Option<String>) {
 /// The same chain for all, of which each packet is counted that the kernel forwards itself.
 fn rules(contender: Contender) -> String {
     let flags = if contender == Contender::FlowtableOffloaded { "flags offload;" } else { "" };
+    // Without a rule that asks for connections there are none.
+    let accept = "ct state established accept\n";
     let (flowtable, takes) = match contender {
         Contender::Flowtable | Contender::FlowtableOffloaded => (
             format!("flowtable f {{ hook ingress priority 0; devices = {{ client, server }}; {flags} }}\n"),
-            "ct state established flow add @f\n",
+            "ct state established flow add @f\n".to_owned(),
         ),
-        // Without a rule that asks for connections there are none.
-        Contender::Kernel | Contender::Sluice | Contender::SluiceLater => {
-            (String::new(), "ct state established accept\n")
+        Contender::Kernel | Contender::Sluice => (String::new(), accept.to_owned()),
+        Contender::SluiceMarked => {
+            (String::new(), format!("ct packets > {PACKETS} ct mark set ct mark | 0x10\n{accept}"))
         }
     };
     format!(
@@ -109,13 +114,13 @@ fn rules(contender: Contender) -> String {
     )
 }
 
-fn start(load: Load, after: &str, folder: &Path) -> Daemon {
+fn start(load: Load, keys: &str, folder: &Path) -> Daemon {
     // A direction begins with three flows.
     let (connections, flows) = (load.sessions * 6 / 5, load.sessions * 8);
     let config = format!(
         "backend = \"tc\"\ntc.policy = \"skip_hw\"\nflow_limit = {flows}\n\
          [[port]]\nnumber = 1\nname = \"client\"\n[[port]]\nnumber = 2\nname = \"server\"\n\
-         [source.conntrack]\nconnections = {connections}\nafter = \"{after}\"\n"
+         [source.conntrack]\nconnections = {connections}\n{keys}"
     );
     let daemon = Daemon::start_in(folder, &config, false);
     eventually("the kernel is heard", || daemon.metric("sluice_source_up{source=\"conntrack\"}") == Some(1.0));

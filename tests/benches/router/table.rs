@@ -78,6 +78,6 @@ fn row(Figure { name, unit, judged }: Figure, found: &BTreeMap<Contender, Vec<f6
     };
     Some(json!({
         "name": name, "unit": unit, "ours": ours, "peer": peer, "ratio": ratio, "kernel": kernel,
-        "flowtable_offloaded": of(Contender::FlowtableOffloaded), "after_1_s": of(Contender::SluiceLater), "to_reach": to_reach, "reached": reached,
+        "flowtable_offloaded": of(Contender::FlowtableOffloaded), "by_mark": of(Contender::SluiceMarked), "to_reach": to_reach, "reached": reached,
     }))
 }
