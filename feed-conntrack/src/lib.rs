@@ -41,5 +41,5 @@ pub mod wire;
 
 pub use judge::Reason;
 pub use mark::Mark;
-pub use plan::{Planned, Side, plan};
+pub use plan::{Planned, Side, TTLS, Ttl, plan};
 pub use source::{ConntrackSource, Options};

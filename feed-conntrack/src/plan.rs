@@ -45,12 +45,22 @@ const IPV6: Family = Family {
 /// FIN, SYN and RST: packets by which the kernel follows the state of a connection.
 const TCP_STATE_FLAGS: u128 = 0x07;
 
-/// The values of the TTL, or of the hop limit, that flows match, as value and mask: together 32 and above. The kernel answers a packet
-/// whose TTL is 1, and nothing may decrement 0, so that no flow may be for any TTL; and a flow matches bits, not a range. Packets of one
-/// sender have one TTL as a rule, so that one of these counts them and the others need not stay.
-pub(crate) const TTLS: [(u8, u8); VARIANTS] = [(0x40, 0x60), (0x20, 0x20), (0x80, 0xe0)];
+/// The values of the TTL, or of the hop limit, that flows match: together 32 and above. The kernel answers a packet whose TTL is 1, and nothing
+/// may decrement 0, so that no flow may be for any TTL; and a flow matches bits, not a range. Packets of one sender have one TTL as a rule,
+/// so that one of these counts them and the others need not stay.
+pub const TTLS: [Ttl; VARIANTS] =
+    [Ttl { value: 0x40, mask: 0x60 }, Ttl { value: 0x20, mask: 0x20 }, Ttl { value: 0x80, mask: 0xe0 }];
 /// Flows of a direction, at most.
 pub(crate) const VARIANTS: usize = 3;
+
+/// Some values of the TTL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ttl {
+    /// What the bits that count must be.
+    value: u8,
+    /// The bits that count.
+    mask: u8,
+}
 
 /// What the kernel's way makes of the packets of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,15 +80,14 @@ pub struct Side {
 /// A flow by what it matches and does.
 pub type Planned = (Match, ActionList);
 
-/// Returns the flows of a direction, one for each of some values of the TTL, of which 1 is not among them.
+/// Returns the flow of a direction for some values of the TTL, of which 1 is not among them.
 ///
 /// `received` is the direction as its packets come in, `answers` the other one as its packets come in: what this one is translated to.
-pub fn plan(received: &Direction, answers: &Direction, side: &Side) -> [Planned; VARIANTS] {
-    let actions = actions(received, answers, side);
-    TTLS.map(|ttl| (matching(received, side, ttl), actions.clone()))
+pub fn plan(received: &Direction, answers: &Direction, side: &Side, ttl: Ttl) -> Planned {
+    (matching(received, side, ttl), actions(received, answers, side))
 }
 
-fn matching(received: &Direction, side: &Side, (ttl, mask): (u8, u8)) -> Match {
+fn matching(received: &Direction, side: &Side, Ttl { value, mask }: Ttl) -> Match {
     let mut found = Match::default();
     found.set_exact(Field::RecircId, 0);
     found.set_exact(Field::InPort, side.ingress.0.into());
@@ -89,7 +98,7 @@ fn matching(received: &Direction, side: &Side, (ttl, mask): (u8, u8)) -> Match {
     found.set_exact(family.source, bits(received.source));
     found.set_exact(family.destination, bits(received.destination));
     found.set_exact(family.protocol, received.protocol.into());
-    found.set(family.ttl, ttl.into(), mask.into());
+    found.set(family.ttl, value.into(), mask.into());
     found.set_exact(family.fragment, FRAGMENT_NO.into());
     let [source, destination] = ports(received.protocol).1;
     found.set_exact(source, received.source_port.into());

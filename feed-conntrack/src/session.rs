@@ -12,7 +12,7 @@ use sluice_netdev::{LinkError, NextHop, NoNextHop, Target};
 
 use crate::judge::{Reason, judge};
 use crate::kernel::{self, Timeouts};
-use crate::plan::{Side, plan};
+use crate::plan::{Side, TTLS, plan};
 use crate::report;
 use crate::socket::{Event, Events, Heard, Requests, SocketError, wait};
 use crate::source::Options;
@@ -328,11 +328,9 @@ impl<'a> Session<'a> {
         let is_closed = placed.variants.map(|variant| variant.is_closed);
         let (received, answers) =
             if at == 0 { (&entry.original, &entry.reply) } else { (&entry.reply, &entry.original) };
-        let planned = side.map(|side| plan(received, answers, &side)).map_or_else(|_| Vec::new(), Vec::from);
-        let mut planned = planned.into_iter();
         for (variant, is_closed) in is_closed.into_iter().enumerate() {
-            let planned = planned.next().filter(|_| !is_closed);
-            let flow = planned.map(|(matching, actions)| {
+            let flow = side.as_ref().ok().filter(|_| !is_closed).map(|side| {
+                let (matching, actions) = plan(received, answers, side, TTLS[variant]);
                 let key = MaskedKey::new(&matching);
                 Flow::new(None, key, actions, Priority::default(), EXPIRY, self.intake.seed())
             });

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
-use sluice_feed_conntrack::{Planned, Side, plan};
+use sluice_feed_conntrack::{Planned, Side, TTLS};
 use sluice_flow::backend::{BackendConfig, Checker};
 use sluice_flow::connection::Direction;
 use sluice_flow::port::{PortKind, PortNumber};
@@ -24,6 +24,11 @@ const SERVER: Side = Side {
     egress_mac: [2, 0, 0, 0, 1, 1],
     next_hop: [2, 0, 0, 0, 1, 2],
 };
+
+/// All flows of a direction.
+fn plan(received: &Direction, answers: &Direction, side: &Side) -> [Planned; 3] {
+    TTLS.map(|ttl| sluice_feed_conntrack::plan(received, answers, side, ttl))
+}
 
 fn connection(protocol: u8) -> [Direction; 2] {
     let direction = |from: ([u8; 4], u16), to: ([u8; 4], u16)| Direction {

@@ -168,11 +168,7 @@ impl Table {
         self.silent -= usize::from(was_silent && !known.is_silent());
         let is_established = entry.is_established.or(known.entry.is_established);
         let entry = Entry { is_established, ..entry };
-        let is_other = |one: &Entry, other: &Entry| {
-            let same = |entry: &Entry| Entry { timeout: None, mark: 0, ..entry.clone() };
-            same(one) != same(other)
-        };
-        let has_changed = is_other(&known.entry, &entry);
+        let has_changed = !known.entry.is_alike(&entry);
         // Another connection, of which nothing was said to the kernel.
         known.is_liberal &= known.entry.reply == entry.reply;
         if by == By::Event && entry.timeout.is_some() {

@@ -6,13 +6,10 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use sluice_tests::daemon::{Daemon, new_folder};
-use sluice_tests::lab::router::Router;
+use sluice_tests::lab::router::{Router, marking};
 use sluice_tests::lab::switch::{eventually, run};
 
 use crate::Load;
-
-/// Packets of both directions after which a connection is marked.
-const PACKETS: u64 = 20;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,7 +19,7 @@ pub(crate) enum Contender {
     /// With `flags offload`.
     FlowtableOffloaded,
     Sluice,
-    /// For connections that have had more than [`PACKETS`], which a rule of nftables marks.
+    /// For connections that have had more than 20 packets, which rules of nftables mark.
     SluiceMarked,
 }
 
@@ -97,20 +94,19 @@ pub(crate) fn that_can_run() -> (Vec<Contender>, Option<String>) {
 /// The same chain for all, of which each packet is counted that the kernel forwards itself.
 fn rules(contender: Contender) -> String {
     let flags = if contender == Contender::FlowtableOffloaded { "flags offload;" } else { "" };
-    // Without a rule that asks for connections there are none.
-    let accept = "ct state established accept\n";
     let (flowtable, takes) = match contender {
         Contender::Flowtable | Contender::FlowtableOffloaded => (
             format!("flowtable f {{ hook ingress priority 0; devices = {{ client, server }}; {flags} }}\n"),
-            "ct state established flow add @f\n".to_owned(),
+            "ct state established flow add @f\n",
         ),
-        Contender::Kernel | Contender::Sluice => (String::new(), accept.to_owned()),
-        Contender::SluiceMarked => {
-            (String::new(), format!("ct packets > {PACKETS} ct mark set ct mark | 0x10\n{accept}"))
+        // Without a rule that asks for connections there are none.
+        Contender::Kernel | Contender::Sluice | Contender::SluiceMarked => {
+            (String::new(), "ct state established accept\n")
         }
     };
+    let marking = if contender == Contender::SluiceMarked { marking() } else { String::new() };
     format!(
-        "table inet router {{\n{flowtable}chain forward {{\ntype filter hook forward priority 0;\ncounter\n{takes}}}\n}}\n"
+        "table inet router {{\n{flowtable}chain forward {{\ntype filter hook forward priority 0;\ncounter\n{takes}}}\n}}\n{marking}"
     )
 }
 

@@ -15,7 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::iproute::{batch, batch_in};
 use super::switch::{Switch, eventually, run, sluice, within};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, repository};
 
 /// The client's address.
 pub const CLIENT: &str = "10.1.0.2";
@@ -132,6 +132,13 @@ fn masquerade(family: &str) {
          add chain {family} router out {{ type nat hook postrouting priority srcnat ; }} ; \
          add rule {family} router out masquerade"
     ));
+}
+
+/// The rules of nftables by which `docs/router.md` has connections marked once they have had more than 20 packets.
+pub fn marking() -> String {
+    let text = fs::read_to_string(repository("docs/router.md")).unwrap();
+    let (_, behind) = text.split_once("```nft\n").unwrap();
+    behind.split_once("```").unwrap().0.to_owned()
 }
 
 /// Flows of the source, as the agent has them.

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use sluice_tests::daemon::Daemon;
 use sluice_tests::lab::iproute::batch;
-use sluice_tests::lab::router::{CLIENT, Frames, LENGTH, OWN_AT_SERVER, PORT, Router, SERVER, datagram, ours};
+use sluice_tests::lab::router::{CLIENT, Frames, LENGTH, OWN_AT_SERVER, PORT, Router, SERVER, datagram, marking, ours};
 use sluice_tests::lab::switch::{eventually, run, sluice, within};
 use socket2::SockRef;
 
@@ -314,15 +314,16 @@ pub(crate) fn connections_have_flows_while_they_have_the_mark_that_is_configured
     const KEYS: &str = "translated = true\nmark = \"0x10/0x10\"\n";
     let router = Router::with_masquerading();
     router.set("nf_conntrack_tcp_timeout_close", Duration::from_secs(1));
-    run("nft add chain ip router forward { type filter hook forward priority 0 ; } ; \
-         add rule ip router forward ct packets > 40 ct mark set ct mark | 0x10");
     let mark = |mark: &str| run(&format!("conntrack -U -p tcp --orig-src {CLIENT} --mark {mark}"));
     let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
     let mut daemon = router.start(KEYS);
+    let rules = router.folder().join("marking.nft");
+    std::fs::write(&rules, marking()).unwrap();
+    run(&format!("nft -f {}", rules.display()));
 
     // Of connections that nobody marks the agent hears nothing, from their beginning to their end.
     let mut short = Connection::new(&listener);
-    short.talk(5);
+    short.talk(2);
     short.abort();
     eventually("the kernel has forgotten the connection", || entries("tcp").is_empty());
     assert_eq!(daemon.metric("sluice_source_messages_total{source=\"conntrack\"}"), Some(0.0));
@@ -336,7 +337,7 @@ pub(crate) fn connections_have_flows_while_they_have_the_mark_that_is_configured
     long.talk(50);
     assert_eq!(router.forwarded(), forwarded, "the kernel has forwarded packets");
 
-    run("nft flush chain ip router forward");
+    run("nft flush chain inet sluice forward");
     mark("0/0x10");
     eventually("the flows are gone", || ours(&daemon).is_empty());
     long.talk(1);
