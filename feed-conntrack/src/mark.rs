@@ -1,5 +1,6 @@
 //! Which connections may have flows, by the mark that rules of nftables or iptables give them.
 
+use std::fmt;
 use std::str::FromStr;
 
 use sluice_flow::text::parse_number;
@@ -17,6 +18,12 @@ impl Mark {
     /// Whether a connection with this mark is meant.
     pub const fn is_in(self, mark: u32) -> bool {
         mark & self.mask == self.value
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:#x}/{:#x}", self.value, self.mask)
     }
 }
 

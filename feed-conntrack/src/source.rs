@@ -40,8 +40,11 @@ pub struct ConntrackSource {
 impl ConntrackSource {
     /// One that hears nothing yet.
     pub fn new(options: Options) -> Self {
-        let report = SourceReport { subject: "connections of the kernel".to_owned(), ..SourceReport::default() };
-        Self { options, report }
+        let mut subject = "connections of the kernel".to_owned();
+        if options.mark != Mark::default() {
+            subject += &format!(" with the mark {}", options.mark);
+        }
+        Self { options, report: SourceReport { subject, ..SourceReport::default() } }
     }
 }
 

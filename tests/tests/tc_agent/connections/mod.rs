@@ -333,6 +333,10 @@ pub(crate) fn connections_have_flows_while_they_have_the_mark_that_is_configured
     mark("0x2/0x2");
     let mut long = Connection::new(&listener);
     long.talk_until_forwarded(&daemon);
+    assert!(
+        sluice(&daemon, &["show"])
+            .contains("connections of the kernel with the mark 0x10/0x10, 2 flows, 0 of them left out")
+    );
     let forwarded = router.forwarded();
     long.talk(50);
     assert_eq!(router.forwarded(), forwarded, "the kernel has forwarded packets");
