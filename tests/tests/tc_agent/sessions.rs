@@ -81,15 +81,16 @@ fn session(session_id: u64, protocol: ProtocolId, source_port: u16) -> opi::Sess
     firewall::session(session_id, protocol, [end(CLIENT, source_port), end(SERVER, PORT)], [1, 2])
 }
 
-/// Segments of TCP that client and server have sent, by their own counts.
+/// Segments of TCP that client and server have sent, by their own counts, with those that they have sent again: `OutSegs` is without them.
 fn segments() -> [u64; 2] {
     ["client", "server"].map(|place| {
         within(place, || {
             let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
             let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
             let (names, counts) = (lines.next().unwrap(), lines.next().unwrap());
-            let mut counts = names.split(' ').zip(counts.split(' '));
-            counts.find(|(name, _)| *name == "OutSegs").unwrap().1.parse().unwrap()
+            let counts = names.split(' ').zip(counts.split(' '));
+            let sent = counts.filter(|(name, _)| ["OutSegs", "RetransSegs"].contains(name));
+            sent.map(|(_, count)| count.parse::<u64>().unwrap()).sum()
         })
     })
 }
