@@ -205,7 +205,7 @@ impl<'a> Session<'a> {
     /// Takes what an event tells of a connection.
     fn take(&mut self, mut entry: Entry) -> Result<(), Trouble> {
         let (original, now) = (entry.original, Instant::now());
-        if !self.is_meant(&entry) {
+        if !Connection::is_meant(&entry, self.options.mark) {
             self.end(&original);
             return Ok(());
         }
@@ -213,7 +213,7 @@ impl<'a> Session<'a> {
         let is_said = entry.is_established.is_some() || known.is_some_and(|known| known.entry.is_established.is_some());
         if original.protocol == TCP && !is_said {
             match self.requests.one(&original)? {
-                Some(whole) if self.is_meant(&whole) => entry = whole,
+                Some(whole) if Connection::is_meant(&whole, self.options.mark) => entry = whole,
                 _ => return Ok(()),
             }
         }
@@ -226,11 +226,6 @@ impl<'a> Session<'a> {
             self.unsettled.insert(original);
         }
         Ok(())
-    }
-
-    /// Whether a connection may have flows at all.
-    fn is_meant(&self, entry: &Entry) -> bool {
-        Connection::is_assured(entry) && self.options.mark.is_in(entry.mark)
     }
 
     /// A connection is gone.
@@ -434,7 +429,7 @@ impl<'a> Session<'a> {
             mark,
             &mut |entry| {
                 let original = entry.original;
-                let is_meant = Connection::is_assured(&entry) && mark.is_in(entry.mark);
+                let is_meant = Connection::is_meant(&entry, mark);
                 if is_meant && table.put(entry, By::Dump, settings.of(original.protocol), begun) {
                     unsettled.insert(original);
                 }

@@ -26,7 +26,7 @@ pub struct ConntrackSource {
     #[serde(deserialize_with = "forms::positive")]
     pub connections: usize,
     /// Which connections may have flows, by their mark (`ct mark` of nftables): `"VALUE"` or `"VALUE/MASK"`, as in `"0x10/0x10"`. Rules of
-    /// nftables pick them so, such as those that have had 20 packets. Default: all.
+    /// nftables pick them so, such as those that have had more than 20 packets. Default: all.
     #[serde(deserialize_with = "forms::mark")]
     pub mark: Mark,
     /// How long a connection that begins is left to the kernel before it has flows, 0 to 60 s. One that is over by then costs no rule; one

@@ -13,6 +13,7 @@ use sluice_flow::source::Standing;
 use sluice_netdev::Target;
 
 use crate::judge::Reason;
+use crate::mark::Mark;
 use crate::plan::VARIANTS;
 use crate::wire::{Entry, TCP, status};
 
@@ -332,9 +333,9 @@ impl Connection {
         self.ufids().next().is_some()
     }
 
-    /// Whether the kernel calls it assured.
-    pub(crate) fn is_assured(entry: &Entry) -> bool {
-        entry.status & status::ASSURED != 0
+    /// Whether it may have flows at all: the kernel calls it assured, and it has the mark that is asked for.
+    pub(crate) fn is_meant(entry: &Entry, mark: Mark) -> bool {
+        entry.status & status::ASSURED != 0 && mark.is_in(entry.mark)
     }
 }
 
