@@ -7,11 +7,14 @@ use crate::frames::{UDP, tagged, tcp_v6, udp};
 use crate::guest::Guest;
 use crate::{HOST_PF, MANAGER, VF0, VF1, World};
 
-/// Names as BlueField's own udev rules give them, so that scripts read well; those of a host's functions are like them. Twice, for udev may not
-/// have heard of a port when it is waited for, and then takes its name away.
+/// Names as BlueField's own udev rules give them, so that scripts read well; those of a host's functions are like them. udev may not have
+/// heard of a port when it is waited for: it then takes the port's name away, or another name than the one that is being changed. Names
+/// count once they are right twice.
 const RENAME: &str = r#"
-for pass in 1 2; do
+right=0
+for pass in {1..50}; do
     udevadm settle
+    right=$((right + 1))
     for device in /sys/class/net/*; do
         port=$(cat "$device/phys_port_name" 2>/dev/null || true)
         case $port in
@@ -21,9 +24,13 @@ for pass in 1 2; do
             pf0vf*) name=$port ;;
             *) continue ;;
         esac
-        [ "$(basename "$device")" = "$name" ] || ip link set "$(basename "$device")" name "$name"
+        [ "${device##*/}" != "$name" ] || continue
+        right=0
+        ip link set "${device##*/}" name "$name" || true
     done
+    [ $right -lt 2 ] || exit 0
 done
+exit 1
 "#;
 
 /// Gives the ports their names.

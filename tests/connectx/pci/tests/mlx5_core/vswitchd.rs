@@ -7,8 +7,8 @@ use crate::guest::Guest;
 use crate::{HOST_PF, VF0, VF1, World};
 
 /// Starts it, with a bridge on all ports, once the machine has run for 10 s: before that Open vSwitch takes it for one without processors, and nobody
-/// hears of packets (`count_cpu_cores` in `lib/ovs-thread.c` of 3.1). `$schemas` is the folder of the schema of its database, `$settings` are what that has, `$environment` is
-/// the daemon's own.
+/// hears of packets (`count_cpu_cores` in `lib/ovs-thread.c` of 3.1). `$schemas` is the folder of the schema of its database, `$settings` are what that
+/// has, `$environment` is the daemon's own.
 const START: &str = "
     modprobe openvswitch
     until [ $(cut -d. -f1 /proc/uptime) -ge 10 ]; do sleep 0.2; done
