@@ -133,7 +133,7 @@ impl Guest {
     pub(crate) fn program(&self, name: &str) -> PathBuf {
         let test = std::env::current_exe().expect("the test's own path");
         let program = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").join(name);
-        assert!(program.exists(), "no {}: cargo build --workspace --bins comes first", program.display());
+        assert!(program.exists(), "no {}: cargo build --workspace --lib --bins comes first", program.display());
         program
     }
 
