@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Values of fields stay where the message was received.
     tonic_prost_build::configure()
         .build_transport(false)
+        .codec_path("crate::codec::WholeCodec")
         .bytes(".sluice.v1.MatchField")
         .extern_path(".sluice.v1.DumpResponse", "crate::DumpResponse")
         .compile_fds(descriptors)?;

@@ -1,6 +1,7 @@
 //! `sluice.v1`: the agent's interface for programs, as messages, clients and servers of gRPC, and `openoffload.v2`, OPI's interface for
 //! sessions. `proto/` describes them.
 
+mod codec;
 mod error;
 mod page;
 

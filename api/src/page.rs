@@ -22,6 +22,11 @@ pub struct DumpResponse {
 }
 
 impl DumpResponse {
+    /// A page that is to be sent, with room for so many bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { encoded: Vec::with_capacity(bytes), ..Self::default() }
+    }
+
     /// Adds a flow to a page that is to be sent.
     pub fn push(&mut self, flow: &FlowStatus) {
         message::encode(FLOWS, flow, &mut self.encoded);

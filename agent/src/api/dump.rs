@@ -56,21 +56,22 @@ fn walk(api: &Api, filter: &Filter, form: v1::MatchForm, send: impl Fn(DumpRespo
     let view = api.service.view();
     let ports = view.ports();
     let mut writer = FlowWriter::new(&ports, form);
-    let mut page = DumpResponse::default();
     if let Some(ufid) = filter.ufid() {
+        let mut page = DumpResponse::default();
         if let Some(known) = view.named(ufid).filter(|known| filter.wants_in(&known.flow, known.state)) {
-            page.push(&writer.status(&known, view.now()));
+            page.push(writer.status(&known, view.now()));
         }
         let _ = send(page);
         return;
     }
+    let mut page = new_page();
     let mut now = view.now();
     let mut goes_on = ControlFlow::Continue(());
     view.visit(&mut |flow| {
         if filter.wants_in(&flow.flow, flow.state) {
-            page.push(&writer.status(&flow, now));
+            page.push(writer.status(&flow, now));
             if page.size() >= PAGE {
-                goes_on = send(std::mem::take(&mut page));
+                goes_on = send(std::mem::replace(&mut page, new_page()));
                 now = view.now();
             }
         }
@@ -79,6 +80,11 @@ fn walk(api: &Api, filter: &Filter, form: v1::MatchForm, send: impl Fn(DumpRespo
     if goes_on.is_continue() && page.size() > 0 {
         let _ = send(page);
     }
+}
+
+/// An empty one. The flow that fills it may be longer than what is left.
+fn new_page() -> DumpResponse {
+    DumpResponse::with_capacity(PAGE + 1024)
 }
 
 /// Explains a flow.
@@ -95,7 +101,7 @@ pub(super) fn explain(api: &Api, request: &v1::ExplainRequest) -> Result<v1::Exp
     let Explanation { known, verdict } = view.explain(&wanted).map_err(|error| call_failed(&error))?;
     let apart = known.as_ref().and_then(|known| known.apart);
     let now = view.now();
-    let status = known.map(|known| FlowWriter::new(&ports, v1::MatchForm::Text).status(&known.view, now));
+    let status = known.map(|known| FlowWriter::new(&ports, v1::MatchForm::Text).status(&known.view, now).clone());
     Ok(v1::ExplainResponse {
         status,
         hardware: apart.map(|CountedApart { hardware, .. }| count(hardware, now)),

@@ -1,6 +1,7 @@
 //! What the service gives, written as messages.
 
 use sluice_api::v1;
+use sluice_api::v1::r#match::Form;
 use sluice_flow::backend::Placement;
 use sluice_flow::port::PortMap;
 use sluice_flow::table::FlowView;
@@ -11,84 +12,82 @@ use super::errors::of_refusal;
 use super::fields::write_fields;
 use crate::observe::events::Seen;
 
-/// Writes flows, and remembers what they have in common.
+/// Writes flows, each over the one before: their texts take no memory anew.
 pub(super) struct FlowWriter<'a> {
     lines: LineWriter<'a>,
     form: v1::MatchForm,
-    /// Where a text is written before its length is known.
-    text: Vec<u8>,
-    /// The owner of the last flow: most flows have the same.
-    owner: (Origin, String),
+    status: v1::FlowStatus,
+    /// Whose name is the owner there: most flows have the same.
+    owner: Origin,
 }
 
 impl<'a> FlowWriter<'a> {
     pub(super) fn new(ports: &'a PortMap, form: v1::MatchForm) -> Self {
         let lines = LineWriter::new(&Style { more: false, names: Some(ports) });
         let owner = Origin::default();
-        Self { lines, form, text: Vec::new(), owner: (owner, owner.to_string()) }
-    }
-
-    /// A flow as it is wanted.
-    pub(super) fn flow(&mut self, flow: &Flow) -> v1::Flow {
-        let Self { lines, text, .. } = self;
-        let actions = written(text, |text| lines.push_actions(text, &flow.actions));
-        let fields = (self.form == v1::MatchForm::Fields).then(|| write_fields(&flow.matching())).flatten();
-        let form = match fields {
-            Some(fields) => v1::r#match::Form::Fields(fields),
-            None => v1::r#match::Form::Text(written(text, |text| lines.push_key(text, &flow.matching()))),
-        };
-        v1::Flow {
-            ufid: ufid_text(flow.ufid),
-            r#match: Some(v1::Match { form: Some(form) }),
-            actions,
-            priority: flow.priority.get().into(),
-            idle_timeout: flow.expiry.idle.and_then(|span| span.try_into().ok()),
-            hard_timeout: flow.expiry.hard.and_then(|span| span.try_into().ok()),
-            permanent: flow.expiry.permanent,
-        }
-    }
-
-    fn owner(&mut self, origin: Origin) -> String {
-        if self.owner.0 != origin {
-            self.owner = (origin, origin.to_string());
-        }
-        self.owner.1.clone()
+        Self { lines, form, status: v1::FlowStatus { owner: owner.to_string(), ..v1::FlowStatus::default() }, owner }
     }
 
     /// A flow as it stands.
-    pub(super) fn status(&mut self, view: &FlowView, now: Timestamp) -> v1::FlowStatus {
+    pub(super) fn status(&mut self, view: &FlowView, now: Timestamp) -> &v1::FlowStatus {
+        self.write(&view.flow);
         let refused = view.refusal.as_ref().filter(|_| view.state == FlowState::Refused);
-        v1::FlowStatus {
-            flow: Some(self.flow(&view.flow)),
-            owner: self.owner(view.flow.origin),
-            state: state(view.state).into(),
-            placement: placement(view.placement).into(),
-            count: Some(count(view.counters, now)),
-            age: now.since(view.accepted).try_into().ok(),
-            refusal: refused.map(|refusal| of_refusal(refusal)),
-        }
+        let status = &mut self.status;
+        status.state = state(view.state).into();
+        status.placement = placement(view.placement).into();
+        status.count = Some(count(view.counters, now));
+        status.age = now.since(view.accepted).try_into().ok();
+        status.refusal = refused.map(|refusal| of_refusal(refusal));
+        status
     }
 
     /// What happened to a flow.
     pub(super) fn event(&mut self, Seen { at, event }: &Seen, now: Timestamp) -> v1::Event {
+        self.write(event.flow());
         v1::Event {
             kind: kind(event).into(),
             time: Some((*at).into()),
-            flow: Some(self.flow(event.flow())),
-            owner: self.owner(event.flow().origin),
+            flow: self.status.flow.clone(),
+            owner: self.status.owner.clone(),
             placement: placement(event.placement()).into(),
             refusal: event.refusal().map(of_refusal),
             reason: event.reason().map_or(v1::EndReason::Unspecified, reason).into(),
             count: event.counters().map(|counters| count(counters, now)),
         }
     }
+
+    /// A flow as it is wanted, and who wants it.
+    fn write(&mut self, flow: &Flow) {
+        let Self { lines, form, status, owner } = self;
+        if *owner != flow.origin {
+            *owner = flow.origin;
+            status.owner = owner.to_string();
+        }
+        let message = status.flow.get_or_insert_default();
+        rewrite(&mut message.ufid, |text| LineWriter::push_ufid(text, flow.ufid));
+        rewrite(&mut message.actions, |text| lines.push_actions(text, &flow.actions));
+        message.priority = flow.priority.get().into();
+        message.idle_timeout = flow.expiry.idle.and_then(|span| span.try_into().ok());
+        message.hard_timeout = flow.expiry.hard.and_then(|span| span.try_into().ok());
+        message.permanent = flow.expiry.permanent;
+        let matching = flow.matching();
+        let before = message.r#match.take().and_then(|before| before.form);
+        let fields = if *form == v1::MatchForm::Fields { write_fields(&matching) } else { None };
+        let form = fields.map(Form::Fields).unwrap_or_else(|| {
+            let mut text = if let Some(Form::Text(text)) = before { text } else { String::new() };
+            rewrite(&mut text, |text| lines.push_key(text, &matching));
+            Form::Text(text)
+        });
+        message.r#match = Some(v1::Match { form: Some(form) });
+    }
 }
 
-/// What is written by ourselves, and is UTF-8.
-fn written(text: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> String {
-    text.clear();
-    write(text);
-    utf8(text.clone())
+/// Writes a text over another one. What is written by ourselves is UTF-8.
+fn rewrite(text: &mut String, write: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = std::mem::take(text).into_bytes();
+    bytes.clear();
+    write(&mut bytes);
+    *text = utf8(bytes);
 }
 
 pub(super) fn ufid_text(ufid: Ufid) -> String {
