@@ -24,11 +24,12 @@ use crate::engine::random::Random;
 use crate::engine::{Burst, Drops, Observer};
 use crate::jumps::MAX_DEPTH;
 use crate::nic::{Nic, Removal};
+use crate::rules::Rule;
 use crate::translate::Approvals;
 
 /// Readings handed over at once.
 const READINGS: usize = 256;
-/// Changes that are best handed over at once: that many removals share one wait for packets under way.
+/// Changes that are best handed over at once: that many modifications and removals share one wait for packets under way.
 const BATCH: usize = 64;
 
 /// A NIC in software.
@@ -161,7 +162,8 @@ impl Backend for SoftNic {
 
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
         let number = self.0.queues.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(Queue { nic: Arc::clone(&self.0), number, approvals: Approvals::default(), removals: Vec::new() }))
+        let (approvals, replaced, removals) = Default::default();
+        Ok(Box::new(Queue { nic: Arc::clone(&self.0), number, approvals, replaced, removals }))
     }
 
     fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {
@@ -252,6 +254,8 @@ struct Queue {
     nic: Arc<Nic>,
     number: usize,
     approvals: Approvals,
+    /// What rules were that this batch has changed; empty between batches.
+    replaced: Vec<Rule>,
     /// Rules that this batch has unlinked; empty between batches.
     removals: Vec<(Change, Removal)>,
 }
@@ -264,10 +268,12 @@ impl InstallQueue for Queue {
                     .nic
                     .install(self.number, &mut self.approvals, change.flow, change.generation, flow)
                     .map(|(handle, placement)| Outcome::InPlace { handle, placement }),
-                Operation::Modify(handle, flow) => self
-                    .nic
-                    .modify(self.number, &mut self.approvals, *handle, flow)
-                    .map(|placement| Outcome::InPlace { handle: *handle, placement }),
+                Operation::Modify(handle, flow) => {
+                    self.nic.modify(self.number, &mut self.approvals, *handle, flow).map(|(placement, old)| {
+                        self.replaced.extend(old);
+                        Outcome::InPlace { handle: *handle, placement }
+                    })
+                }
                 Operation::Move(handle, to) => {
                     self.nic.relocate(*handle, *to).map(|placement| Outcome::InPlace { handle: *handle, placement })
                 }
@@ -282,10 +288,11 @@ impl InstallQueue for Queue {
             };
             done.push(Completion { flow: change.flow, generation: change.generation, result });
         }
-        if self.removals.is_empty() {
+        if self.replaced.is_empty() && self.removals.is_empty() {
             return;
         }
         self.nic.settle();
+        self.replaced.drain(..).for_each(|rule| self.nic.discard(&rule));
         for (change, removal) in self.removals.drain(..) {
             let last = self.nic.free(self.number, removal);
             let result = Ok(Outcome::Removed { last });

@@ -140,16 +140,17 @@ impl Nic {
         Ok((self.rules.publish(index).ok_or_else(gone)?, placement))
     }
 
-    /// Lets a rule do what its flow now says.
+    /// Lets a rule do what its flow now says: the first half of a modification. The second one is to [discard](Nic::discard), after
+    /// [`Nic::settle`], what it was, for a packet may have read that before.
     pub(crate) fn modify(
         &self,
         hint: usize,
         approvals: &mut Approvals,
         handle: Handle,
         flow: &Flow,
-    ) -> Result<Placement, Refusal> {
+    ) -> Result<(Placement, Option<Rule>), Refusal> {
         // While the pin is held, a rule that is found here is not freed, so what is put in its slot is not lost.
-        let pin = self.quiescence.pin();
+        let _pin = self.quiescence.pin();
         let Some((_, slot)) = self.rules.find(handle) else {
             return Err(Refusal::Device { reason: "the rule is gone".into() });
         };
@@ -159,14 +160,7 @@ impl Nic {
         }
         let question = Question::of(flow, &flow.matching().key());
         let rule = self.make_rule(hint, approvals, flow, &question)?;
-        let (old, placement) = (slot.replace(rule), slot.placement());
-        drop(pin);
-        if let Some(old) = old {
-            // A packet may have read what its rule did before.
-            self.quiescence.wait();
-            self.discard(&old);
-        }
-        Ok(placement)
+        Ok((slot.placement(), slot.replace(rule)))
     }
 
     /// Has a rule be in hardware or in software, if there is room. Says where it is then.
@@ -228,7 +222,7 @@ impl Nic {
     }
 
     /// Undoes [`Nic::make_rule`], once no packet can run the rule.
-    fn discard(&self, rule: &Rule) {
+    pub(crate) fn discard(&self, rule: &Rule) {
         if let Some(program) = self.programs.get(rule.program).as_ref() {
             program.release();
         }
@@ -247,7 +241,7 @@ impl Nic {
         Some(Removal { index, unlinked })
     }
 
-    /// Waits until no packet can count on what was unlinked before.
+    /// Waits until no packet can count on what was unlinked before, or run what was replaced.
     pub(crate) fn settle(&self) {
         self.quiescence.wait();
     }
