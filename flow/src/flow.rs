@@ -133,11 +133,14 @@ impl Flow {
     }
 
     /// The same flow under the name of another one, which has the same match.
-    pub(crate) fn named_as(&self, other: &Self) -> Self {
+    pub(crate) fn named_as(self, other: &Self) -> Self {
         let has_given_ufid = other.has_given_ufid;
+        if self.ufid == other.ufid && self.has_given_ufid == has_given_ufid {
+            return self;
+        }
         self.with(|head| {
             head.ufid = other.ufid;
-            head.terms = Arc::new(Terms { has_given_ufid, ..Terms::clone(self) });
+            head.terms = Arc::new(Terms { has_given_ufid, ..Terms::clone(&self) });
         })
     }
 
