@@ -30,7 +30,7 @@ use crate::quiescence::Pin;
 use agreement::Agreement;
 use list::List;
 use subtable::{GONE, SHARDS, Subtable};
-use table::{DeadRow, Hash, Table, Word, Writer, words};
+use table::{DeadRow, Hash, Table, Word, Writer, listed_words};
 use view::{hash, shard_of};
 
 pub use view::{BATCH, Tried, View};
@@ -93,7 +93,7 @@ impl Classifier {
 
     /// Links a rule. Lookups that begin from now on find it.
     pub fn insert(&self, matching: &Match, priority: Priority, rule: u32) -> Result<(), Occupied> {
-        let words = words(&matching.mask).collect();
+        let words = listed_words(&matching.mask);
         let subtable = self.enter(priority, words, &matching.key);
         self.link(&subtable, &matching.key, rule)
     }
@@ -115,7 +115,7 @@ impl Classifier {
                 subtable
             }
             None => {
-                let subtable = self.enter(priority, words(&mask()).collect(), key);
+                let subtable = self.enter(priority, listed_words(&mask()), key);
                 hint.0 = Arc::downgrade(&subtable);
                 subtable
             }
@@ -143,7 +143,7 @@ impl Classifier {
 
     /// Unlinks a rule. Lookups that begin from now on do not find it; `None` if it is not linked.
     pub fn remove(&self, matching: &Match, priority: Priority, rule: u32) -> Option<Unlinked> {
-        let words: Vec<_> = words(&matching.mask).collect();
+        let words = listed_words(&matching.mask);
         let hash = hash(&self.hasher, &words, &matching.key);
         let list = self.list.load();
         let subtable = Arc::clone(&list.find(self.mask_hash(priority, &words), priority, &words)?.subtable);

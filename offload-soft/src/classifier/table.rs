@@ -36,6 +36,15 @@ pub(super) fn words(mask: &Key) -> impl Iterator<Item = Word> {
     words.filter(|(_, mask)| **mask != 0).map(|(index, mask)| Word { index, mask: *mask })
 }
 
+/// The same in a list.
+pub(super) fn listed_words(mask: &Key) -> Vec<Word> {
+    // More than almost all masks touch: a list that grows is moved with each doubling.
+    const MANY: usize = 16;
+    let mut list = Vec::with_capacity(MANY);
+    list.extend(words(mask));
+    list
+}
+
 /// The hash of a masked key, and how its bits are used.
 #[derive(Clone, Copy)]
 pub(super) struct Hash(pub(super) u64);
