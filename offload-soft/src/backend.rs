@@ -24,6 +24,7 @@ use crate::engine::random::Random;
 use crate::engine::{Burst, Drops, Observer};
 use crate::jumps::MAX_DEPTH;
 use crate::nic::{Nic, Removal};
+use crate::places::Places;
 use crate::rules::Rule;
 use crate::translate::Approvals;
 
@@ -162,8 +163,8 @@ impl Backend for SoftNic {
 
     fn install_queue(&self) -> Result<Box<dyn InstallQueue>, Refusal> {
         let number = self.0.queues.fetch_add(1, Ordering::Relaxed);
-        let (approvals, replaced, removals) = Default::default();
-        Ok(Box::new(Queue { nic: Arc::clone(&self.0), number, approvals, replaced, removals }))
+        let (approvals, places, replaced, removals) = Default::default();
+        Ok(Box::new(Queue { nic: Arc::clone(&self.0), number, approvals, places, replaced, removals }))
     }
 
     fn counter_reader(&self) -> Result<Box<dyn CounterReader>, Refusal> {
@@ -200,7 +201,8 @@ impl Backend for SoftNic {
     fn flush(&self) -> Result<usize, Refusal> {
         let rules = &self.0.rules;
         let handles = rules.slots().filter_map(|(index, _)| rules.handle_of(index));
-        let removals: Vec<_> = handles.filter_map(|handle| self.0.unlink(handle)).collect();
+        let mut places = Places::default();
+        let removals: Vec<_> = handles.filter_map(|handle| self.0.unlink(&mut places, handle)).collect();
         let count = removals.len();
         self.0.settle();
         for (hint, removal) in removals.into_iter().enumerate() {
@@ -254,6 +256,7 @@ struct Queue {
     nic: Arc<Nic>,
     number: usize,
     approvals: Approvals,
+    places: Places,
     /// What rules were that this batch has changed; empty between batches.
     replaced: Vec<Rule>,
     /// Rules that this batch has unlinked; empty between batches.
@@ -266,7 +269,7 @@ impl InstallQueue for Queue {
             let result = match &change.operation {
                 Operation::Install(flow) => self
                     .nic
-                    .install(self.number, &mut self.approvals, change.flow, change.generation, flow)
+                    .install(self.number, &mut self.approvals, &mut self.places, change.flow, change.generation, flow)
                     .map(|(handle, placement)| Outcome::InPlace { handle, placement }),
                 Operation::Modify(handle, flow) => {
                     self.nic.modify(self.number, &mut self.approvals, *handle, flow).map(|(placement, old)| {
@@ -277,7 +280,7 @@ impl InstallQueue for Queue {
                 Operation::Move(handle, to) => {
                     self.nic.relocate(*handle, *to).map(|placement| Outcome::InPlace { handle: *handle, placement })
                 }
-                Operation::Remove(handle) => match self.nic.unlink(*handle) {
+                Operation::Remove(handle) => match self.nic.unlink(&mut self.places, *handle) {
                     Some(removal) => {
                         self.removals.push((change, removal));
                         continue;

@@ -65,6 +65,7 @@ mod mirrors;
 mod nic;
 mod open;
 pub mod packet;
+mod places;
 mod ports;
 mod programs;
 pub mod quiescence;

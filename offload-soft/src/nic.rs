@@ -23,6 +23,7 @@ use crate::hardware::Hardware;
 use crate::meters::Meters;
 use crate::mirrors::{MirrorState, Mirrors};
 use crate::packet::MIN_FRAME;
+use crate::places::Places;
 use crate::ports::{PortState, PortTable, Ports};
 use crate::programs::Programs;
 use crate::quiescence::{Pin, Quiescence};
@@ -104,11 +105,12 @@ impl Nic {
         Ok(translate::describe(flow))
     }
 
-    /// Puts a rule in. `hint` and `approvals` are those of the worker.
+    /// Puts a rule in. `hint`, `approvals` and `places` are those of the worker.
     pub(crate) fn install(
         &self,
         hint: usize,
         approvals: &mut Approvals,
+        places: &mut Places,
         id: FlowId,
         generation: Generation,
         flow: &Flow,
@@ -125,10 +127,8 @@ impl Nic {
         let program = self.programs.get(slot.program());
         let chain = &program.as_ref().ok_or_else(gone)?.chain;
         let key = translate::matched_key(flow, key);
-        let linked = match approvals.hint(&question) {
-            Some(hint) => chain.rules.insert_near(hint, &key, || translate::matching(flow).mask, flow.priority, index),
-            None => chain.rules.insert(&translate::matching(flow), flow.priority, index),
-        };
+        let mask = || translate::matching(flow).mask;
+        let linked = chain.rules.insert_near(places.of(flow), &key, mask, flow.priority, index);
         if linked.is_err() {
             drop(program);
             self.rules.free(hint, index).iter().for_each(|rule| self.discard(rule));
@@ -231,13 +231,14 @@ impl Nic {
     }
 
     /// Takes a rule out of matching: the first half of a removal. `None` if it is gone already.
-    pub(crate) fn unlink(&self, handle: Handle) -> Option<Removal> {
+    pub(crate) fn unlink(&self, places: &mut Places, handle: Handle) -> Option<Removal> {
         let (index, slot) = self.rules.claim(handle)?;
         let (program, flow) = (self.programs.get(slot.program()), slot.flow());
-        let unlinked = program
-            .as_ref()
-            .zip(flow)
-            .and_then(|(program, flow)| program.chain.rules.remove(&translate::matching(&flow), flow.priority, index));
+        let unlinked = program.as_ref().zip(flow).and_then(|(program, flow)| {
+            let key = translate::matched_key(&flow, flow.matching().key());
+            let mask = || translate::matching(&flow).mask;
+            program.chain.rules.remove_near(places.of(&flow), &key, mask, flow.priority, index)
+        });
         Some(Removal { index, unlinked })
     }
 

@@ -43,7 +43,7 @@ pub struct Classifier {
     hasher: RandomState,
 }
 
-/// Where rules of one mask were put lately, for one caller.
+/// Where rules of one mask were put or found lately, for one caller.
 #[derive(Default)]
 pub(crate) struct Hint(Weak<Subtable>);
 
@@ -143,12 +143,35 @@ impl Classifier {
 
     /// Unlinks a rule. Lookups that begin from now on do not find it; `None` if it is not linked.
     pub fn remove(&self, matching: &Match, priority: Priority, rule: u32) -> Option<Unlinked> {
-        let words = listed_words(&matching.mask);
-        let hash = hash(&self.hasher, &words, &matching.key);
+        self.remove_near(&mut Hint::default(), &matching.key, || matching.mask, priority, rule)
+    }
+
+    /// The same for one of many rules with the same mask, as [`Classifier::insert_near`] is for their coming.
+    pub(crate) fn remove_near(
+        &self,
+        hint: &mut Hint,
+        key: &Key,
+        mask: impl FnOnce() -> Key,
+        priority: Priority,
+        rule: u32,
+    ) -> Option<Unlinked> {
+        let near = hint.0.upgrade().filter(|subtable| subtable.priority == priority);
+        // One that has gone meanwhile has no rule, and the mask may have another one by now.
+        if let Some(unlinked) = near.and_then(|subtable| self.unlink(subtable, key, rule)) {
+            return Some(unlinked);
+        }
+        let words = listed_words(&mask());
         let list = self.list.load();
-        let subtable = Arc::clone(&list.find(self.mask_hash(priority, &words), priority, &words)?.subtable);
+        let subtable = &list.find(self.mask_hash(priority, &words), priority, &words)?.subtable;
+        hint.0 = Arc::downgrade(subtable);
+        self.unlink(Arc::clone(subtable), key, rule)
+    }
+
+    /// Unlinks a rule of a subtable, if it is linked there.
+    fn unlink(&self, subtable: Arc<Subtable>, key: &Key, rule: u32) -> Option<Unlinked> {
+        let hash = hash(&self.hasher, &subtable.words, key);
         let shard = shard_of(hash);
-        let dead = subtable.shards[shard].lock().remove(Hash(hash), &words, &matching.key, rule)?;
+        let dead = subtable.shards[shard].lock().remove(Hash(hash), &subtable.words, key, rule)?;
         self.leave(&subtable);
         Some(Unlinked { subtable, shard, dead })
     }

@@ -12,7 +12,6 @@ use sluice_flow::field::{Field, KEY_WORDS, MPLS_PRESENT};
 use sluice_flow::flow::Flow;
 use sluice_flow::key::{Key, Mask, Match};
 
-use crate::classifier::Hint;
 use crate::packet::ip_proto;
 use crate::ports::PortTable;
 use crate::programs::{ProgramId, Programs};
@@ -41,8 +40,6 @@ struct Approval {
     /// Keeps its place from being given to another mask, but not the mask itself.
     _mask: Weak<Mask>,
     program: ProgramId,
-    /// Where the rules go: it is the same mask and the same chain.
-    hint: Hint,
 }
 
 impl Question {
@@ -81,13 +78,7 @@ impl Approvals {
             self.ports = Some(Arc::clone(ports));
         }
         let mask = Arc::downgrade(flow.matching().mask());
-        let approval = Approval { _mask: mask, program, hint: Hint::default() };
-        self.programs.insert(question, approval);
-    }
-
-    /// Where the classifier of its chain has put rules like it lately, if the question was approved.
-    pub(crate) fn hint(&mut self, question: &Question) -> Option<&mut Hint> {
-        self.programs.get_mut(question).map(|approval| &mut approval.hint)
+        self.programs.insert(question, Approval { _mask: mask, program });
     }
 }
 
