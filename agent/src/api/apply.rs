@@ -142,7 +142,7 @@ fn accept(
     for (number, operation) in (0..).zip(operations) {
         let read = read_change(&mut reader, &ports, origin, operation.change.as_ref());
         let result = read.map_err(rpc::Status::from).and_then(|(request, named)| {
-            let request = stream.request(&reply_to.request(number), || request.clone());
+            let request = stream.request(|| (request.clone(), reply_to.request(number)));
             request.map_err(|error| of_error(&error)).map(|_| named)
         });
         let (ufid, error) = match result {

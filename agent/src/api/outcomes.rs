@@ -2,18 +2,24 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use sluice_api::v1;
 use sluice_api::v1::outcome::Result as OutcomeResult;
 use sluice_flow::table::{Settlement, Waiter};
 use sluice_flow::{Clock, FlowId};
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use super::errors::of_refusal;
 use super::writer::{count, placement};
 
 /// Outcomes in one message at the most.
 const OUTCOMES: usize = 1_024;
+
+/// Outcomes that are worth a message, and how long they are waited for.
+const MANY: usize = 256;
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// Nobody waits.
 const NOBODY: usize = usize::MAX;
@@ -47,11 +53,16 @@ impl Operations {
         }
     }
 
-    /// The outcomes from one of the accepted operations on, as soon as there is one.
+    /// The outcomes from one of the accepted operations on, once there is one, and a moment later if there are more to come.
     pub(super) async fn outcomes(&self, accepted: &mut std::slice::Iter<'_, usize>, clock: &dyn Clock) -> v1::Outcomes {
         let mut outcomes = Vec::new();
-        if let Some(first) = accepted.as_slice().first() {
+        let rest = accepted.as_slice();
+        if let Some(first) = rest.first() {
             self.wait(*first).await;
+        }
+        if let Some(last_of_many) = rest.get(MANY - 1).or(rest.last()) {
+            // Whether that is in time or not, what is there by then is told.
+            let _ = timeout(MOMENT, self.wait(*last_of_many)).await;
         }
         let now = clock.now();
         while let Some(place) = accepted.as_slice().first().copied().filter(|_| outcomes.len() < OUTCOMES) {
@@ -91,24 +102,47 @@ mod tests {
     #[tokio::test]
     async fn outcomes_come_in_the_order_of_the_operations_whatever_comes_first() {
         let operations = Operations::new(vec![70, 71, 72]);
-        let settle = |place: u32| {
-            let flow = FlowId { slot: 0, incarnation: 0 };
-            operations.settled(place, flow, &Settlement::Installed(Placement::Hardware));
-        };
         let clock = ManualClock::default();
         // That at place 1 was not accepted.
         let accepted = [0, 2];
         let mut rest = accepted.iter();
-        settle(2);
+        settle(&operations, 2);
         let told = {
             let outcomes = operations.outcomes(&mut rest, &clock);
             tokio::pin!(outcomes);
             assert!(ready_now(outcomes.as_mut()).await.is_none(), "the first is still to come");
-            settle(0);
+            settle(&operations, 0);
             outcomes.await
         };
-        assert_eq!(told.outcomes.iter().map(|outcome| outcome.id).collect::<Vec<_>>(), [70, 72]);
+        assert_eq!(ids(&told), [70, 72]);
         assert!(rest.as_slice().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outcome_waits_a_moment_for_others_and_no_longer() {
+        let operations = Operations::new(vec![70, 71, 72]);
+        let clock = ManualClock::default();
+        let accepted = [0, 1, 2];
+        let mut rest = accepted.iter();
+        settle(&operations, 0);
+        let told = {
+            let outcomes = operations.outcomes(&mut rest, &clock);
+            tokio::pin!(outcomes);
+            assert!(ready_now(outcomes.as_mut()).await.is_none(), "others may follow");
+            settle(&operations, 1);
+            outcomes.await
+        };
+        assert_eq!(ids(&told), [70, 71]);
+        assert_eq!(rest.as_slice(), [2]);
+    }
+
+    fn settle(operations: &Operations, place: u32) {
+        let flow = FlowId { slot: 0, incarnation: 0 };
+        operations.settled(place, flow, &Settlement::Installed(Placement::Hardware));
+    }
+
+    fn ids(told: &v1::Outcomes) -> Vec<u64> {
+        told.outcomes.iter().map(|outcome| outcome.id).collect()
     }
 
     /// Whether a future is ready now.

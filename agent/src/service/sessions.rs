@@ -119,7 +119,7 @@ impl Service {
             let mut lives = Vec::with_capacity(2);
             let mut add = |flow: Flow| {
                 batch.expect_one();
-                let request = stream.request(&reply_to, || FlowRequest::Add(AddFlow { flow: flow.clone() }));
+                let request = stream.request(|| (FlowRequest::Add(AddFlow { flow: flow.clone() }), reply_to.clone()));
                 request.map(|life| lives.push(life)).inspect_err(|_| batch.expect_one_less())
             };
             let result = match ends.is_ending(id) {

@@ -27,11 +27,12 @@ impl Service {
 }
 
 impl<'a> FlowStream<'a> {
-    /// Takes on the request that `make` returns, which is called again for each try to find room. Its outcome goes to who waits for it, unless it is
-    /// not accepted.
-    pub fn request(&mut self, reply_to: &ReplyTo, mut make: impl FnMut() -> FlowRequest) -> Result<FlowId, Error> {
+    /// Takes on the request that `make` returns, which is called again for each try to find room. Its outcome goes where that says, unless the
+    /// request is not accepted.
+    pub fn request(&mut self, mut make: impl FnMut() -> (FlowRequest, ReplyTo)) -> Result<FlowId, Error> {
         loop {
-            match self.try_request(make(), reply_to.clone()) {
+            let (request, reply_to) = make();
+            match self.try_request(request, reply_to) {
                 Err(Error::Busy(_)) if !self.patience.is_over() => {
                     self.series.hand_over();
                     self.patience.wait_for_room(self.agent);
