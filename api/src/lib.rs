@@ -31,5 +31,9 @@ mod generated {
     }
 }
 
+/// Bytes of the longest frame of HTTP/2 that agent and client take. A page of a dump fits, and a batch of a thousand operations, so that each is
+/// written and read at once.
+pub const FRAME: u32 = 256 * 1024;
+
 /// The whole interface as a `FileDescriptorSet`, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -31,9 +31,6 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 pub use self::apply::{Answer, Apply, Receiving, Sending, add, delete, flow, modify};
 pub use self::replace::{Replace, Replaced};
 
-/// The longest frame of HTTP/2 that an agent may send. A page of a dump fits, so that it is written and read at once.
-const FRAME: u32 = 256 * 1024;
-
 /// A connection to an agent. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -77,7 +74,8 @@ pub struct Tls {
 impl Client {
     /// Connects to the agent with this socket, `api.sock` in its run folder.
     pub async fn local(socket: impl AsRef<Path>) -> Result<Self, Error> {
-        let endpoint = Endpoint::from_shared(format!("unix:{}", socket.as_ref().display()))?.max_frame_size(FRAME);
+        let endpoint =
+            Endpoint::from_shared(format!("unix:{}", socket.as_ref().display()))?.max_frame_size(sluice_api::FRAME);
         Ok(Self { channel: endpoint.connect().await? })
     }
 
@@ -89,8 +87,10 @@ impl Client {
         if let Some(domain) = &tls.domain {
             config = config.domain_name(domain);
         }
-        let endpoint =
-            Endpoint::from_shared(address.to_owned())?.tls_config(config)?.tcp_nodelay(true).max_frame_size(FRAME);
+        let endpoint = Endpoint::from_shared(address.to_owned())?
+            .tls_config(config)?
+            .tcp_nodelay(true)
+            .max_frame_size(sluice_api::FRAME);
         Ok(Self { channel: endpoint.connect().await? })
     }
 

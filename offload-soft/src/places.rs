@@ -12,12 +12,12 @@ use crate::classifier::Hint;
 /// Places that are kept; at more, all are forgotten.
 const MANY: usize = 4096;
 
-/// The places of one worker, by where the mask is, which flows share, and by chain.
+/// The places of one worker, by the address of the mask, which flows share, and by chain.
 #[derive(Default)]
 pub(crate) struct Places(HashMap<(usize, ChainId), Place, foldhash::fast::RandomState>);
 
 struct Place {
-    /// Keeps the mask's place from being given to another one, but not the mask itself.
+    /// Keeps the address from becoming that of another mask, but not the mask itself.
     _mask: Weak<Mask>,
     hint: Hint,
 }

@@ -17,7 +17,7 @@ use super::writer::{count, placement};
 /// Outcomes in one message at the most.
 const OUTCOMES: usize = 1_024;
 
-/// Outcomes that are worth a message, and how long they are waited for.
+/// Outcomes that are worth a message, and how long the first one waits for the others.
 const MANY: usize = 256;
 const MOMENT: Duration = Duration::from_millis(1);
 

@@ -45,8 +45,6 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Bytes of requests of a connection that wait to be taken on.
 const WINDOW: u32 = 1 << 20;
-/// The longest frame of HTTP/2 that a client may send. A batch of a thousand operations fits, so that it is read at once.
-const FRAME: u32 = 256 * 1024;
 /// How long calls that are under way may take to end once the agent stops.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How often the health of the services is renewed.
@@ -136,7 +134,7 @@ pub async fn serve(agent: Arc<Agent>, listeners: Listeners, stop: impl Future<Ou
     let serving = Server::builder()
         .max_concurrent_streams(CALLS)
         .initial_connection_window_size(WINDOW)
-        .max_frame_size(FRAME)
+        .max_frame_size(sluice_api::FRAME)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .add_service(FlowsServer::new(shared.clone()))

@@ -27,8 +27,8 @@ impl Service {
 }
 
 impl<'a> FlowStream<'a> {
-    /// Takes on the request that `make` returns, which is called again for each try to find room. Its outcome goes where that says, unless the
-    /// request is not accepted.
+    /// Takes on the request that `make` returns, with who waits for its outcome. `make` is called again for each try to find room. Nobody
+    /// hears of a request that is not accepted.
     pub fn request(&mut self, mut make: impl FnMut() -> (FlowRequest, ReplyTo)) -> Result<FlowId, Error> {
         loop {
             let (request, reply_to) = make();

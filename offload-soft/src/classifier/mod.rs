@@ -256,3 +256,26 @@ impl Default for Classifier {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sluice_flow::Field;
+
+    use super::*;
+
+    #[test]
+    fn a_rule_is_found_by_a_hint_also_if_the_subtable_of_its_mask_is_another_one_by_now() {
+        let mut matching = Match::default();
+        matching.set_exact(Field::Ipv4Dst, 0x0a00_0001);
+        let (Match { key, mask }, priority) = (matching, Priority::default());
+        let (classifier, mut hint) = (Classifier::new(), Hint::default());
+        classifier.insert_near(&mut hint, &key, || mask, priority, 1).unwrap();
+        let first = classifier.remove_near(&mut hint, &key, || mask, priority, 1);
+        assert!(first.is_some() && classifier.is_empty());
+        // What was unlinked keeps its subtable, which has gone, in memory.
+        classifier.insert(&matching, priority, 2).unwrap();
+        let second = classifier.remove_near(&mut hint, &key, || mask, priority, 2);
+        assert!(second.is_some() && classifier.is_empty());
+        assert!(classifier.remove_near(&mut hint, &key, || mask, priority, 2).is_none(), "it is not there any more");
+    }
+}
