@@ -13,6 +13,7 @@ use super::index::Index;
 use super::life::{Installed, Life, Step};
 use super::record::{Record, ShortLook};
 use super::request::{Accepted, Completed, Limits, Look, Reply, ReplyTo, Settlement, TableError};
+use super::retry::Changes;
 use super::state::Standing;
 use super::sync::{AtomicU64, Ordering};
 use super::unwritten::Unwritten;
@@ -52,6 +53,7 @@ pub struct FlowTable {
     pub(super) unwritten: Option<Arc<Unwritten>>,
     /// When a flow of an earlier run was last restored.
     pub(super) restored: AtomicU64,
+    pub(super) changes: Changes,
 }
 
 /// The number of the next table.
@@ -76,6 +78,7 @@ impl FlowTable {
             events,
             unwritten: None,
             restored: AtomicU64::new(0),
+            changes: Changes::default(),
         }
     }
 
@@ -289,6 +292,8 @@ impl FlowTable {
                     life.stuck = true;
                     self.refused(change, life, refusal);
                 }
+                // It is asked for again at once.
+                (_, Err(refusal)) if self.is_out_of_date(&refusal, change.flow, life) => life.asked = now,
                 (operation, Err(refusal)) => {
                     life.stuck = matches!(operation, Operation::Remove(_));
                     self.refused(change, life, refusal);

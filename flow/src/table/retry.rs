@@ -1,10 +1,38 @@
 //! Refused flows that are tried again.
 
+use std::sync::atomic::fence;
+
 use super::life::Life;
+use super::sync::{AtomicU64, Ordering};
 use super::{Accepted, FlowTable};
 use crate::cause::Cause;
 use crate::id::FlowId;
+use crate::refusal::Refusal;
 use crate::time::Timestamp;
+
+/// When each kind of cause last changed. A device may refuse a change, and what it waits for may be there before the table hears of the refusal:
+/// nobody would tell it another time.
+#[derive(Default)]
+pub(super) struct Changes([AtomicU64; u8::BITS as usize]);
+
+impl Changes {
+    fn note(&self, kinds: u8, now: Timestamp) {
+        for (kind, changed) in self.0.iter().enumerate() {
+            if kinds & 1 << kind != 0 {
+                changed.fetch_max(now.0, Ordering::Relaxed);
+            }
+        }
+        // Before it is looked which flows wait. Either that one is found, or this is.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether a cause of this kind has changed since then. To be asked once it can be found that the flow waits for it.
+    fn has_changed(&self, cause: Cause, since: Timestamp) -> bool {
+        fence(Ordering::SeqCst);
+        let place = cause.kind().trailing_zeros() as usize;
+        self.0.get(place).is_some_and(|changed| changed.load(Ordering::Relaxed) > since.0)
+    }
+}
 
 impl FlowTable {
     /// Has refused flows tried again that wait for one of these causes, and so removals that were refused, from a slot on;
@@ -21,6 +49,9 @@ impl FlowTable {
         enqueue: &mut dyn FnMut(Accepted),
     ) -> Option<u32> {
         let kinds = causes.iter().fold(0, |kinds, cause| kinds | cause.kind());
+        if from == 0 {
+            self.changes.note(kinds & !Cause::Time.kind(), now);
+        }
         let mut from = from;
         while let Some(slots) = self.arena.next_awaiting(from, kinds) {
             from = slots.end;
@@ -49,7 +80,7 @@ impl FlowTable {
 
     fn begin_retry(&self, id: FlowId, life: &mut Life, now: Timestamp) -> Option<Accepted> {
         if life.in_flight {
-            // Its outcome says what it waits for then.
+            // Its outcome says what it waits for then, and whether that has changed meanwhile.
             return None;
         }
         life.stuck = false;
@@ -57,6 +88,14 @@ impl FlowTable {
         life.is_retried = true;
         self.census.begin_retry();
         Some(Accepted { flow: id, lane: life.lane() })
+    }
+
+    /// Whether what a refusal waits for has changed since the flow was asked for, so that it may be out of date.
+    pub(super) fn is_out_of_date(&self, refusal: &Refusal, id: FlowId, life: &Life) -> bool {
+        refusal.cause().is_some_and(|cause| {
+            self.arena.await_kind(id.slot, cause.kind());
+            self.changes.has_changed(cause, life.asked)
+        })
     }
 
     pub(super) fn end_retry(&self, life: &mut Life) {

@@ -45,6 +45,26 @@ fn only_flows_that_wait_for_the_cause_are_tried_again() {
 }
 
 #[test]
+fn a_refusal_that_is_out_of_date_when_the_table_hears_of_it_is_none() {
+    const LATER: Timestamp = Timestamp(NOW.0 + 1);
+    let (table, journal) = table(10, 10);
+    let waiter = Arc::new(Outcomes::default());
+    let id = table.add(flow(None, 1, 2), NOW, Some(waiter.clone().into())).unwrap().flow;
+    let absent = || Err(Refusal::no_port(PortNumber(7)));
+    let first = change(&table, id);
+    assert_eq!(table.retry(&[port(7)], 0, usize::MAX, LATER, &mut |_| panic!("it is in the device's hands")), None);
+    table.complete(&first, absent(), LATER);
+    let second = change(&table, id);
+    assert!(matches!(second.operation, Operation::Install(_)));
+    assert!(waiter.0.lock().is_empty(), "who waits for the outcome hears nothing of it");
+    // Nothing has changed since.
+    table.complete(&second, absent(), LATER);
+    assert!(matches!(look(&table, id), Look::Nothing));
+    assert!(matches!(waiter.0.lock()[..], [Settlement::Refused(_)]));
+    assert_eq!(journal.0.lock().iter().filter(|event| event.starts_with("refused")).count(), 1);
+}
+
+#[test]
 fn flows_that_are_tried_again_take_no_room_from_new_ones() {
     let (table, _) = table(100, 2);
     let refused: Vec<_> = (0..20).map(|port| refused(&table, port, no())).collect();
