@@ -23,7 +23,7 @@ use crate::owner::Owner;
 use crate::ports::Ports;
 use crate::queue::Queue;
 use crate::reader::Reader;
-use crate::translate::{translate, without_unseen_flags};
+use crate::translate::{as_seen, translate};
 use crate::trial::Trial;
 use crate::ways;
 
@@ -197,8 +197,9 @@ impl Backend for DvNic {
     }
 
     fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {
-        let is_looked_at = flow.matching().get(Field::TunnelFlags).1 != 0;
-        is_looked_at.then(|| LooksAt { matching: without_unseen_flags(&flow.matching().expand()), holds_apart: true })
+        let is_of_tunnel =
+            [Field::TunnelFlags, Field::GeneveLength].iter().any(|field| flow.matching().get(*field).1 != 0);
+        is_of_tunnel.then(|| LooksAt { matching: as_seen(&flow.matching().expand()), holds_apart: true })
     }
 
     fn attach_port(&self, port: &Port) -> Result<(), Refusal> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use sluice_flow::backend::CountedApart;
-use sluice_flow::field::TUNNEL_FLAGS;
+use sluice_flow::field::{GENEVE_CHUNKS, TUNNEL_FLAGS};
 use sluice_flow::table::FlowView;
 use sluice_flow::text::{self, DumpLine, Extra, LineWriter, Offloaded, Style};
 use sluice_flow::{Expiry, Field, FlowState, Origin, Priority};
@@ -145,12 +145,14 @@ fn offloaded(view: &FlowView) -> Option<Offloaded> {
     }
 }
 
-/// Flags of the outer header that the flow matches and its rule does not, which takes more packets for that.
+/// What the flow matches of the outer header and its rule does not, which takes more packets for that: flags, and which option of Geneve.
 fn left_out(agent: &AgentView, view: &FlowView) -> Option<String> {
     let looks_at = agent.looks_at(&view.flow)?.matching;
-    let bits = view.flow.matching().get(Field::TunnelFlags).1 & !looks_at.mask.get(Field::TunnelFlags);
-    let names = TUNNEL_FLAGS.iter().filter(|(_, bit)| bits & u128::from(*bit) != 0).map(|(name, _)| *name);
-    let names: Vec<_> = names.collect();
+    let bits = |field| view.flow.matching().get(field).1 & !looks_at.mask.get(field);
+    let flags = bits(Field::TunnelFlags);
+    let names = TUNNEL_FLAGS.iter().filter(|(_, bit)| flags & u128::from(*bit) != 0).map(|(name, _)| *name);
+    let option = GENEVE_CHUNKS.into_iter().any(|chunk| bits(chunk) != 0).then_some("geneve");
+    let names: Vec<_> = names.chain(option).collect();
     (view.placement.is_some() && !names.is_empty()).then(|| text::bracketed("wider", &names.join(" ")))
 }
 

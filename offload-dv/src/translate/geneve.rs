@@ -2,7 +2,11 @@
 //!
 //! OVS matches options by their places behind the header. The device looks for one option by its class and type, wherever it is, and
 //! gives the first word of its data. Both are the same where the options of a packet have room for this one only.
+//!
+//! Of an option of any kind with any data, the device looks at the length of all options alone. So does the kernel's openvswitch module, by whose
+//! flows OVN's packets come in later chains (`sluice-feed-ovs` reads them as matches on one option of that length).
 
+use sluice_flow::Match;
 use sluice_flow::consume::Remainder;
 use sluice_flow::field::{Field, GENEVE_CHUNKS};
 use sluice_flow::refusal::Refusal;
@@ -39,6 +43,9 @@ pub(super) fn matched(
         return Err(refuse(chunk, "the device finds one option, of one word of data"));
     }
     let Some((value, mask)) = found else { return Ok(None) };
+    if is_of_any_kind(length, (value, mask)) {
+        return Ok(None);
+    }
     let Some([value, mask]) = (length == Some(BYTES)).then(|| [value, mask].map(upper_half)) else {
         return Err(refuse(first, "the device finds one option, of one word of data"));
     };
@@ -56,6 +63,24 @@ pub(super) fn matched(
     }
     let [high, low, kind, ..] = value.to_be_bytes();
     Ok(Some(GeneveOption { class: u16::from_be_bytes([high, low]), kind }))
+}
+
+/// Returns a match without what it says of an option of any kind beyond the length of all options.
+pub(super) fn without_any_kind(mut full: Match) -> Match {
+    let [first, others @ ..] = GENEVE_CHUNKS;
+    let exact = full.mask.get(Field::GeneveLength) == Field::GeneveLength.full_mask();
+    let length = exact.then(|| full.key.get(Field::GeneveLength));
+    let is_wild = others.into_iter().all(|chunk| full.mask.get(chunk) == 0);
+    if is_wild && is_of_any_kind(length, (full.key.get(first), full.mask.get(first))) {
+        full.set(first, 0, 0);
+    }
+    full
+}
+
+/// Whether a chunk matches the length of an option alone, which has all the room that there is for options.
+fn is_of_any_kind(length: Option<u128>, (value, mask): (u128, u128)) -> bool {
+    let words = u128::from(upper_half(value) & LENGTH) >> 32;
+    mask == u128::from(LENGTH) << 64 && length == Some(4 * (1 + words))
 }
 
 /// The first eight bytes of sixteen.

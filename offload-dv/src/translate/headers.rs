@@ -58,8 +58,9 @@ impl Wrapping {
     ) -> Result<Self, Refusal> {
         let protocol = Protocol::of(tunnel).map_err(|reason| refuse(&reason))?;
         asked.fits(tunnel.protocol)?;
-        if asked.flags & tunnel_flag::CHECKSUM != 0 {
-            let reason = "the device does not compute checksums of outer headers";
+        if asked.flags & tunnel_flag::CHECKSUM != 0 && !may_lack_checksum(asked, protocol) {
+            let reason =
+                "the device does not compute checksums of outer headers, which are left out only in UDP over IPv4";
             return Err(Refusal::Field { field: Field::TunnelFlags, reason: reason.into() });
         }
         let network = network(asked, protocol, tos(asked.tos, mark)?);
@@ -69,6 +70,12 @@ impl Wrapping {
         let hop = Hop { destination: asked.destination, source: asked.source, underlay };
         Ok(Self { headers: headers.into(), hop })
     }
+}
+
+/// Whether every receiver takes packets without the checksum that was asked for: in UDP over IPv4 a sender need not make one (RFC 768). The
+/// kernel's driver of these devices makes none either (`mlx5e_gen_ip_tunnel_header_geneve`), and OVN asks for it by default.
+fn may_lack_checksum(asked: &Encapsulation, protocol: Protocol) -> bool {
+    protocol != Protocol::Gre && asked.destination.is_ipv4()
 }
 
 /// Returns the mark of congestion after bits of the type of service were set.

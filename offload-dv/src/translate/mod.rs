@@ -39,5 +39,5 @@ pub use self::rule::{Rule, translate};
 pub use self::table_id::TableId;
 pub use self::templates::{Instance, Template, Templates};
 pub use self::tracking::Tracking;
-pub use self::tunnel::{Entrance, Protocol, without_unseen_flags};
+pub use self::tunnel::{Entrance, Protocol, as_seen};
 pub use self::vports::{UPLINK, Vports};

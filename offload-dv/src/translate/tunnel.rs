@@ -150,11 +150,11 @@ impl Protocol {
     }
 }
 
-/// Returns a match without the flags of outer headers that the device does not look at. OVS writes them into each flow of a tunnel, and
-/// passes over them where a device or the kernel does not know them (`parse_tc_flower_to_match` and its reverse in
-/// `lib/netdev-offload-tc.c`).
-pub fn without_unseen_flags(full: &Match) -> Match {
-    let mut seen = *full;
+/// Returns a match without what the device does not look at in outer headers: the kind of an option of Geneve that may be any, and flags. OVS writes
+/// the latter into each flow of a tunnel, and passes over them where a device or the kernel does not know them (`parse_tc_flower_to_match` and its
+/// reverse in `lib/netdev-offload-tc.c`).
+pub fn as_seen(full: &Match) -> Match {
+    let mut seen = geneve::without_any_kind(*full);
     let mask = seen.mask.get(Field::TunnelFlags) & !(DONT_FRAGMENT | CHECKSUM);
     seen.set(Field::TunnelFlags, seen.key.get(Field::TunnelFlags), mask);
     seen

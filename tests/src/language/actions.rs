@@ -12,6 +12,8 @@ use super::{Backend, Row, Taken, of_fields, row};
 
 /// From a function, with what the actions below need of a packet.
 const UDP: &str = "in_port(2),eth(),eth_type(0x0800),ipv4(ttl=64,proto=17,frag=no),udp(src=1)";
+/// The same, with the mark of congestion, as Open vSwitch matches it for tunnels.
+const MARKED: &str = "in_port(2),eth(),eth_type(0x0800),ipv4(tos=0/0x3,ttl=64,proto=17,frag=no),udp(src=1)";
 const TAGGED: &str = "in_port(1),eth(),eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800),ipv4(frag=no))";
 const TAGGED_FROM_A_FUNCTION: &str =
     "in_port(2),eth(),eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800),ipv4(frag=no))";
@@ -56,7 +58,7 @@ fn forms(kind: ActionKind) -> Vec<(&'static str, String)> {
             of(UDP, &["sample(sample=10.0%,actions(3)),1", "sample(sample=10.0%,actions(psample(group=12))),1"])
         }
         ActionKind::Set => of(UDP, &["set(eth(dst=02:00:00:00:00:07)),1"]),
-        ActionKind::SetTunnel => vec![(UDP, format!("set(tunnel({OUTER})),10"))],
+        ActionKind::SetTunnel => [MARKED, UDP].map(|key| (key, format!("set(tunnel({OUTER})),10"))).into(),
         ActionKind::TnlPop => {
             of("in_port(1),eth(),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst=4789)", &["tnl_pop(10)"])
         }

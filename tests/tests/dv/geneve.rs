@@ -11,12 +11,21 @@ use crate::wrapped::{Header, Outer};
 const HIT: [u8; 8] = [0x01, 0x02, 0x80, 1, 0x00, 0x01, 0x00, 0x02];
 const OTHER: [u8; 8] = [0x01, 0x02, 0x81, 1, 0x00, 0x01, 0x00, 0x02];
 
+/// Options without data, which are as long together as one with a word of it.
+const TWO_THAT_ARE_EMPTY: [u8; 8] = [0x01, 0x02, 0x80, 0, 0x01, 0x02, 0x82, 0];
+
 fn key(option: &str) -> String {
     format!("tunnel(tun_id=0x5,geneve({option}),flags(+key)),in_port(11)")
 }
 
 fn frame(options: &[u8]) -> Vec<u8> {
     Outer { tunnel: Header::Geneve(false, 5, options.to_vec()), ..Outer::vxlan(0) }.around(&inner())
+}
+
+/// A case without the frame of which the device knows less than the NIC in software.
+fn without_two_that_are_empty(mut case: Case) -> Case {
+    case.frames.retain(|other| *other != frame(&TWO_THAT_ARE_EMPTY));
+    case
 }
 
 /// Every option that differs in one bit.
@@ -30,15 +39,8 @@ const LENGTH: std::ops::Range<u32> = 24..32;
 
 fn case(option: &str, hit: [u8; 8]) -> Case {
     let longer = [&[0x01, 0x02, 0x80, 2][..], &hit[4..], &[0; 4]].concat();
-    let others = [
-        vec![],
-        OTHER.to_vec(),
-        // Options of which none has data.
-        [[0x01, 0x02, 0x80, 0], [0x01, 0x02, 0x82, 0]].concat(),
-        [OTHER, hit].concat(),
-        [hit, OTHER].concat(),
-        longer,
-    ];
+    let others =
+        [vec![], OTHER.to_vec(), TWO_THAT_ARE_EMPTY.to_vec(), [OTHER, hit].concat(), [hit, OTHER].concat(), longer];
     let all = [hit].into_iter().chain(near_misses(hit)).map(|option| option.to_vec()).chain(others);
     Case { flows: vec![(key(option), "2")], from: 1, frames: all.map(|options| frame(&options)).collect() }
 }
@@ -53,6 +55,17 @@ fn an_option_is_matched_to_the_bit_as_in_the_nic_in_software() {
             compare(ports, vec![whole, part]);
         });
     }
+}
+
+#[test]
+fn of_an_option_of_any_kind_the_length_of_all_options_counts() {
+    let name = "geneve::of_an_option_of_any_kind_the_length_of_all_options_counts";
+    on_device("bluefield-3", name, |ports| {
+        compare(ports, vec![without_two_that_are_empty(case("{len=4}", HIT))]);
+        let mut rig = open(ports);
+        rig.add(&flow(&key("{len=4}"), "2")).unwrap();
+        assert_eq!(rig.inject(1, &frame(&TWO_THAT_ARE_EMPTY)), [(2, inner())]);
+    });
 }
 
 #[test]

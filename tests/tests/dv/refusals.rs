@@ -43,9 +43,9 @@ fn an_action_that_a_rule_does_not_do_is_refused_by_its_name() {
             "the match does not say the packet's mark of congestion, which the outer header gets",
         ),
         (
-            "set(tunnel(tun_id=1,dst=10.0.0.9,ttl=64,flags(csum|key))),10",
+            "set(tunnel(tun_id=1,ipv6_dst=fdaa::9,ttl=64,flags(csum|key))),10",
             "field tunnel.flags: ",
-            "the device does not compute checksums of outer headers",
+            "the device does not compute checksums of outer headers, which are left out only in UDP over IPv4",
         ),
         (
             "set(tunnel(tun_id=1,dst=10.0.0.9,ttl=64)),recirc(5)",

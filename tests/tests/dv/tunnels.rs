@@ -391,6 +391,24 @@ fn headers_are_put_on_as_in_the_nic_in_software() {
 }
 
 #[test]
+fn an_outer_header_of_udp_over_ipv4_is_without_the_checksum_that_is_asked_for() {
+    let name = "tunnels::an_outer_header_of_udp_over_ipv4_is_without_the_checksum_that_is_asked_for";
+    on_device("bluefield-3", name, |ports| {
+        let mut rig = open(ports);
+        for port in [10, 11] {
+            let sent = [(2, "key"), (3, "csum|key")].map(|(from, flags)| {
+                let key = format!("in_port({from}),eth(),eth_type(0x0800),ipv4(dst=10.0.0.{port},tos=0/0x3,frag=no)");
+                let headers = format!("set(tunnel(tun_id=0x5,src=172.16.0.1,dst=172.16.0.9,ttl=64,flags({flags})))");
+                add_with_way(&mut rig, &flow(&key, &format!("{headers},{port}"))).unwrap();
+                rig.inject(from, &Packet { to: port, ..Packet::v4(UDP) }.frame())
+            });
+            assert!(matches!(&sent[0][..], [(1, _)]), "{sent:?}");
+            assert_eq!(sent[0], sent[1], "{port}");
+        }
+    });
+}
+
+#[test]
 fn packets_that_need_more_than_to_be_unpacked_are_at_the_representor() {
     on_device("bluefield-3", "tunnels::packets_that_need_more_than_to_be_unpacked_are_at_the_representor", |ports| {
         let mut rig = open(ports);
