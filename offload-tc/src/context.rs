@@ -2,7 +2,7 @@
 
 pub use crate::config::TunnelFlags;
 use sluice_flow::meter::MeterId;
-use sluice_flow::port::{PortNumber, TunnelProtocol};
+use sluice_flow::port::PortNumber;
 
 use crate::label::Room;
 use crate::wire::filter::Hook;
@@ -25,7 +25,10 @@ pub enum DeviceKind {
     /// host.
     Internal,
     /// A tunnel in collect-metadata mode.
-    Tunnel(TunnelProtocol),
+    Tunnel {
+        /// The UDP port that all of its packets come to, if they come by UDP.
+        udp_port: Option<u16>,
+    },
     /// A LAG, whose members share a block with the LAG's own interface index.
     Lag,
 }
@@ -35,7 +38,7 @@ impl Device {
     pub const fn hook(&self) -> Hook {
         match self.kind {
             DeviceKind::Internal => Hook::Egress { interface: self.interface },
-            DeviceKind::Wire | DeviceKind::Tunnel(_) => Hook::Ingress { interface: self.interface },
+            DeviceKind::Wire | DeviceKind::Tunnel { .. } => Hook::Ingress { interface: self.interface },
             DeviceKind::Lag => Hook::Block { number: self.interface },
         }
     }

@@ -74,6 +74,9 @@ impl Spelling {
 
     /// The flow matches bits of the ERSPAN direction that no header has.
     pub const WHOLE_DIRECTION: Self = Self(1 << 12);
+    /// The rule matches the UDP port of the outer header, which the flow does not: all packets at its port come to it. Shares its bit with rules for
+    /// headers of ERSPAN, which are not in UDP.
+    pub const UDP_PORT: Self = Self::WHOLE_DIRECTION;
     /// The flow matches bits of the ERSPAN hardware id that no header has.
     pub const WHOLE_HARDWARE: Self = Self(1 << 13);
 

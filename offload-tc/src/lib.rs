@@ -21,6 +21,7 @@
 //!   wrong, where software forwards.
 //! - Packets of a connection that a helper expected are `+rel` until the connection is answered and `+est` afterwards; OVS
 //!   says `+new+rel` or `+rel`, and then `+est+rel`. A match on two of them is refused, since no packet would ever match.
+//! - Of Geneve's headers that packets get, none says that it has a critical option (`act_tunnel_key`); those of OVS say so where one is.
 //! - Of the total length of Geneve options, only the bits that are set in the wanted length are compared.
 //!
 //! # Example

@@ -7,7 +7,7 @@ use sluice_flow::field::Field;
 use sluice_flow::flow::{Expiry, Flow};
 use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::meter::MeterId;
-use sluice_flow::port::{PortNumber, TunnelProtocol};
+use sluice_flow::port::PortNumber;
 use sluice_flow::priority::Priority;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::text::{parse_actions, parse_key};
@@ -55,7 +55,7 @@ const AS_OVS: Lab = Lab { tunnel_flags: TunnelFlags::AsOvs, ..EXACT };
 
 impl Context for Lab {
     fn device(&self, port: PortNumber) -> Option<Device> {
-        let kind = if port.0 == 10 { DeviceKind::Tunnel(TunnelProtocol::Vxlan) } else { DeviceKind::Wire };
+        let kind = if port.0 == 10 { DeviceKind::Tunnel { udp_port: Some(4789) } } else { DeviceKind::Wire };
         Some(Device { interface: port.0 + 100, kind })
     }
 
@@ -158,6 +158,17 @@ fn as_ovs_still_refuses_what_ovs_refuses() {
         refusal(AS_OVS, IPV4, &format!("{OUTER},{other}"))
             .contains("one of two outer headers has the don't-fragment flag")
     );
+}
+
+#[test]
+fn a_rule_at_a_tunnel_names_its_udp_port_as_drivers_want_it_whether_the_flow_does_or_not() {
+    let without = TUNNEL.replace(",flags(-df+csum+key)", "");
+    let with = TUNNEL.replace("flags(-df+csum+key)", "tp_dst=4789");
+    let rules = [&without, &with].map(|key| rule(EXACT, key, "1").unwrap());
+    for (rule, key) in rules.iter().zip([&without, &with]) {
+        assert_eq!(rule.flower.get(Key::EncUdpDst), Some((4789, 0xffff)));
+        assert_eq!(read(EXACT, rule).1, parse(key, "1"), "and it is read back as it was said");
+    }
 }
 
 #[test]

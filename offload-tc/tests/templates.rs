@@ -30,7 +30,7 @@ struct Lab {
 
 impl Context for Lab {
     fn device(&self, port: PortNumber) -> Option<Device> {
-        let tunnel = DeviceKind::Tunnel(sluice_flow::port::TunnelProtocol::Vxlan);
+        let tunnel = DeviceKind::Tunnel { udp_port: Some(4789) };
         Some(Device { interface: port.0 + 100, kind: if port.0 == 10 { tunnel } else { DeviceKind::Wire } })
     }
 

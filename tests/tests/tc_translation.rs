@@ -10,7 +10,7 @@ use sluice_flow::field::{FIELDS, Field};
 use sluice_flow::flow::{Expiry, Flow};
 use sluice_flow::key::{MaskedKey, Match};
 use sluice_flow::meter::MeterId;
-use sluice_flow::port::{PortNumber, TunnelProtocol};
+use sluice_flow::port::PortNumber;
 use sluice_flow::priority::Priority;
 use sluice_flow::ufid::Seed;
 use sluice_netdev::netlink::message::Messages;
@@ -75,7 +75,8 @@ impl Context for Everything {
 /// A kernel that knows all, or one that knows no flag of an outer header, which are then passed over.
 fn context(full: &Match, knows_flags: bool, room: Room) -> Everything {
     let has_tunnel = full.is_exactly(Field::TunnelPresent, 1);
-    let kind = if has_tunnel { DeviceKind::Tunnel(TunnelProtocol::Geneve) } else { DeviceKind::Wire };
+    let udp_port = (!full.is_exactly(Field::ErspanPresent, 1)).then_some(6081);
+    let kind = if has_tunnel { DeviceKind::Tunnel { udp_port } } else { DeviceKind::Wire };
     let features = Features {
         number_of_tags: true,
         pppoe: true,

@@ -35,7 +35,7 @@ impl Checker for Trial {
         check_port(port)?;
         let kind = match &port.kind {
             PortKind::Internal => DeviceKind::Internal,
-            PortKind::Tunnel(tunnel) => DeviceKind::Tunnel(tunnel.protocol),
+            PortKind::Tunnel(tunnel) => DeviceKind::Tunnel { udp_port: tunnel.udp_port },
             PortKind::Physical | PortKind::Representor | PortKind::Mirror => DeviceKind::Wire,
         };
         self.known.devices.insert(port.number, kind);

@@ -64,7 +64,7 @@ impl Translator<'_> {
         match action {
             FlowAction::Output(port) => {
                 let device = device_of(*port, self.context)?;
-                let is_tunnel = matches!(device.kind, DeviceKind::Tunnel(_));
+                let is_tunnel = matches!(device.kind, DeviceKind::Tunnel { .. });
                 if is_tunnel && !self.is_encapsulated {
                     let refusal = refuse_action(kind, "no set(tunnel(…)) says which outer header");
                     return Err(refusal.until(Cause::Port(Some(*port))));

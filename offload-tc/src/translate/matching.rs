@@ -410,7 +410,11 @@ impl Consumer<'_> {
     }
 
     fn tunnel(&mut self, device: Device) -> Result<(), Refusal> {
-        let is_tunnel = matches!(device.kind, DeviceKind::Tunnel(_));
+        let tunnel = match device.kind {
+            DeviceKind::Tunnel { udp_port } => Some(udp_port),
+            _ => None,
+        };
+        let is_tunnel = tunnel.is_some();
         self.shape.has_tunnel = is_tunnel;
         if self.rest.is_empty() {
             return Ok(());
@@ -433,6 +437,11 @@ impl Consumer<'_> {
         if let Some(id) = id {
             let id = u32::try_from(id).map_err(|_| refuse(Field::TunnelId, "flower has 32 bits for it"))?;
             self.exactly(Key::EncKeyId, id.into());
+        }
+        if let Some(port) = tunnel.flatten().filter(|_| self.full.mask.get(Field::TunnelTpDst) == 0) {
+            // Drivers take no rule without it (`mlx5e_tc_tun_parse_udp_ports`), and flows of the kernel's datapath are without it.
+            self.exactly(Key::EncUdpDst, port.into());
+            self.spelling.add(Spelling::UDP_PORT);
         }
         self.tunnel_flags(id.is_some())?;
         for (field, _, whole) in NARROW {

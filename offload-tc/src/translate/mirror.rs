@@ -44,7 +44,7 @@ pub fn mirror(mirror: &Mirror, context: &dyn Context) -> Result<Rule, Refusal> {
             // The packet type stays as it is, so that rules behind this one see no difference.
             DeviceKind::Internal => (Mirred::IngressMirror, to.interface),
             DeviceKind::Wire | DeviceKind::Lag => (Mirred::EgressMirror, to.interface),
-            DeviceKind::Tunnel(_) => {
+            DeviceKind::Tunnel { .. } => {
                 let reason = "a copy into a tunnel needs an outer header, which the packet would keep";
                 return Err(Refusal::Combination { reason: reason.into() });
             }

@@ -43,7 +43,7 @@ pub(super) fn matching(
             full.set_exact(field, 0);
         }
     }
-    let is_tunnel = matches!(device.kind, DeviceKind::Tunnel(_));
+    let is_tunnel = matches!(device.kind, DeviceKind::Tunnel { .. });
     if spelling.has(Spelling::TUNNEL) {
         full.set_exact(Field::TunnelPresent, is_tunnel.into());
     }
@@ -103,6 +103,10 @@ pub(super) fn matching(
     if let Some(id) = take(Key::EncKeyId) {
         full.set_exact(Field::TunnelId, id.value);
     }
+    let has_udp = matches!(device.kind, DeviceKind::Tunnel { udp_port: Some(_) });
+    if has_udp && spelling.has(Spelling::UDP_PORT) {
+        take(Key::EncUdpDst);
+    }
     let (mut flags, mut flags_mask) = (0, 0);
     if let Some(found) = take(Key::EncFlags) {
         for (ours, theirs) in TUNNEL_FLAGS {
@@ -124,7 +128,7 @@ pub(super) fn matching(
         let fields = options::fields(value, mask).ok_or(Unreadable("options that no flow matches"))?;
         fields.into_iter().for_each(|(field, value, mask)| full.set(field, value, mask));
         for (field, _, whole) in NARROW {
-            if spelling.has(*whole) {
+            if spelling.has(*whole) && full.mask.get(*field) != 0 {
                 full.set_exact(*field, full.key.get(*field));
             }
         }

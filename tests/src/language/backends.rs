@@ -79,7 +79,7 @@ struct NewKernel;
 impl Context for NewKernel {
     fn device(&self, number: PortNumber) -> Option<Device> {
         let kind = match ports().into_iter().find(|port| port.number == number)?.kind {
-            PortKind::Tunnel(tunnel) => DeviceKind::Tunnel(tunnel.protocol),
+            PortKind::Tunnel(tunnel) => DeviceKind::Tunnel { udp_port: tunnel.udp_port },
             _ => DeviceKind::Wire,
         };
         Some(Device { interface: number.0, kind })

@@ -165,7 +165,7 @@ impl LabDevices {
         let device = |port: sluice_flow::port::Port| {
             let index = std::fs::read_to_string(format!("/sys/class/net/{}/ifindex", port.name)).expect("a device");
             let kind = match port.kind {
-                PortKind::Tunnel(tunnel) => DeviceKind::Tunnel(tunnel.protocol),
+                PortKind::Tunnel(tunnel) => DeviceKind::Tunnel { udp_port: tunnel.udp_port },
                 _ => DeviceKind::Wire,
             };
             (port.number, Device { interface: index.trim().parse().expect("a number"), kind })

@@ -36,14 +36,14 @@ pub(crate) fn prepare_device(
     let ifindex = known.device.ifindex;
     let kind = match (&port.kind, &known.device.role) {
         (PortKind::Internal, _) => DeviceKind::Internal,
-        (PortKind::Tunnel(tunnel), _) => DeviceKind::Tunnel(tunnel.protocol),
+        (PortKind::Tunnel(tunnel), _) => DeviceKind::Tunnel { udp_port: tunnel.udp_port },
         (_, Role::Lag(_)) => DeviceKind::Lag,
         _ => DeviceKind::Wire,
     };
     let wanted = match kind {
         DeviceKind::Internal => IngressQdisc::CLSACT,
         DeviceKind::Lag => IngressQdisc::INGRESS.with_ingress_block(Block(ifindex.0)),
-        DeviceKind::Wire | DeviceKind::Tunnel(_) => IngressQdisc::INGRESS,
+        DeviceKind::Wire | DeviceKind::Tunnel { .. } => IngressQdisc::INGRESS,
     };
     let qdiscs = if kind == DeviceKind::Lag {
         netdev::ensure_lag(control, links, ifindex, wanted).map_err(device_refusal)?

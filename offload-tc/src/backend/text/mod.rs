@@ -87,7 +87,7 @@ mod tests {
         let ports = [
             (1, "p1", PortKind::Physical, DeviceKind::Wire),
             (2, "p2", PortKind::Physical, DeviceKind::Wire),
-            (3, "vx0", PortKind::Tunnel(tunnel), DeviceKind::Tunnel(TunnelProtocol::Vxlan)),
+            (3, "vx0", PortKind::Tunnel(tunnel), DeviceKind::Tunnel { udp_port: Some(4789) }),
             (4, "br0", PortKind::Internal, DeviceKind::Internal),
         ];
         ports.into_iter().fold(PortTable::default(), |table, (number, name, kind, device)| {
