@@ -428,7 +428,8 @@ mod tests {
         assert_eq!(has(CONNECTX_5), 1 << 0x08 | 1 << 0x0a | 1 << 0x0b | 1 << 0x20);
         assert_eq!(has(BLUEFIELD_2), has(CONNECTX_5) | 1 << 0x24 | 1 << 0x25 | 1 << 0x31);
         assert_eq!(has(CONNECTX_6_DX), has(BLUEFIELD_2) | 1 << 0x18 | 1 << 0x23);
-        assert_eq!((CONNECTX_5.general_objects(), CONNECTX_6_DX.general_objects()), (0, 1 << 0x20 | 1 << 0x24));
+        let of_the_kernel = [CONNECTX_5, CONNECTX_6_DX].map(|profile| profile.general_objects());
+        assert_eq!(of_the_kernel, [1 << 0x0b, 1 << 0x0b | 1 << 0x20 | 1 << 0x24]);
         let mut hca = device(CONNECTX_5);
         let refused =
             [Type::MatchDefiner, Type::Argument, Type::MeterObjects, Type::FirstHits, Type::ConnectionTracking];

@@ -149,8 +149,9 @@ impl Profile {
         match kind {
             Type::MeterObjects => self.has_meter_objects(),
             Type::Sampler => self.has_samplers(),
+            Type::GeneveOption => true,
             _ if !self.software_steering => false,
-            Type::SteeringMemory | Type::Meter | Type::GeneveOption => true,
+            Type::SteeringMemory | Type::Meter => true,
             Type::MatchDefiner => self.match_definers != 0,
             Type::Argument => self.rewrites_by_pattern,
             Type::FirstHits => self.steering_format != Format::Zero,
@@ -229,7 +230,7 @@ impl Profile {
                     fill(&mut bytes, 0, &nic_addresses());
                     if self.finds_more {
                         fill(&mut bytes, 0, MORE_FIELDS);
-                        table::FIELDS_MISC.at(caps::NIC_RECEIVE).write(&mut bytes, HAS_GENEVE_OPTION);
+                        table::FIELDS_MISC.at(caps::NIC_RECEIVE).write(&mut bytes, GENEVE_OPTION_FIELDS);
                     }
                 }
             }

@@ -93,6 +93,8 @@ pub(super) const GENERAL: &[(Field, u64)] = &[
     (general::DEVICE_FREQUENCY_KHZ, 156_250),
     (general::NUM_OF_UARS_PER_PAGE, 1),
     (general::FLEX_PARSER_PROTOCOLS, GENEVE | ICMP | ICMPV6),
+    (general::MAX_GENEVE_TLV_OPTIONS, 1),
+    (general::MAX_GENEVE_TLV_OPTION_DATA_LEN, MAX_OPTION_DATA),
     // What mlx5_ib makes when it probes, and programs for which it lets commands through. It lists the pages of a key itself then.
     (general::XRC, 1),
     (general::LOG_MAX_XRCD, 10),
@@ -118,8 +120,6 @@ pub(super) const SOFTWARE_STEERING: &[(Field, u64)] = &[
         general::FLEX_PARSER_PROTOCOLS,
         GENEVE | ICMP | ICMPV6 | MPLS_OVER_GRE | MPLS_OVER_UDP | VXLAN_GPE | GENEVE_OPTION | GTPU,
     ),
-    (general::MAX_GENEVE_TLV_OPTIONS, 1),
-    (general::MAX_GENEVE_TLV_OPTION_DATA_LEN, MAX_OPTION_DATA),
     (general::FLEX_PARSER_ID_ICMP_DW0, Sample::Icmp.number()),
     (general::FLEX_PARSER_ID_ICMP_DW1, Sample::IcmpData.number()),
     (general::FLEX_PARSER_ID_ICMPV6_DW0, Sample::Icmp.number()),
@@ -220,8 +220,10 @@ pub(super) const INNER: u64 = 0xfeef_fe00;
 /// Registers C 0 to 7.
 pub(super) const REGISTERS: u64 = 0xff;
 
-/// Whether there is the option of Geneve that is looked for.
-pub(super) const HAS_GENEVE_OPTION: u64 = 1 << 30;
+/// The data of the option of Geneve that is looked for.
+const GENEVE_OPTION_DATA: u64 = 1 << 31;
+/// That, and whether there is the option.
+pub(super) const GENEVE_OPTION_FIELDS: u64 = GENEVE_OPTION_DATA | 1 << 30;
 
 /// Words 0 to 3 of a tunnel header, which inner and outer headers are right, and which checksums.
 pub(super) const TUNNEL_HEADERS_AND_CHECKS: u64 = 0x1_81ef;
@@ -250,6 +252,7 @@ pub(super) const TABLE: &[(Field, u64)] = &[
     (table::LOG_MAX_FLOW, 24),
     (table::FIELDS_OUTER, OUTER),
     (table::FIELDS_INNER, INNER),
+    (table::FIELDS_MISC, GENEVE_OPTION_DATA),
     (table::FIELDS_REGISTERS, REGISTERS),
     (table::BITMASKS_OUTER, OUTER),
     (table::BITMASKS_INNER, INNER),

@@ -1,6 +1,6 @@
 //! What a flow group can match on: PRM `fte_match_param`, 512 bytes in seven blocks, as a table of names and places.
 //!
-//! A field that the PRM has and this table has not (RoCE, MACsec, data of Geneve options and other programmable samples) is refused in a
+//! A field that the PRM has and this table has not (RoCE, MACsec, programmable samples) is refused in a
 //! mask, since the walk could not tell.
 
 use super::bits::Bits;
@@ -117,6 +117,7 @@ fields!(MISC3 {
     ICMP_CODE 0x908 8,
     ICMPV6_TYPE 0x910 8,
     ICMPV6_CODE 0x918 8,
+    GENEVE_TLV_OPTION_0_DATA 0x920 32,
     GTPU_TEID 0x940 32,
     GTPU_MSG_TYPE 0x960 8,
     GTPU_MSG_FLAGS 0x968 8,

@@ -193,6 +193,7 @@ impl Key {
             }
             TunnelKind::Geneve { vni, protocol, options, oam, option } => {
                 self.put(f::GENEVE_TLV_OPTION_0_EXIST, option.is_some());
+                self.put(f::GENEVE_TLV_OPTION_0_DATA, option.unwrap_or(0));
                 self.put(f::GENEVE_VNI, vni);
                 self.put(f::GENEVE_PROTOCOL_TYPE, protocol);
                 self.put(f::GENEVE_OPT_LEN, options);

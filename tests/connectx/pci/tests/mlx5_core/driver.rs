@@ -7,9 +7,8 @@ use crate::frames::{UDP, tagged, tcp_v6, udp};
 use crate::guest::Guest;
 use crate::{HOST_PF, MANAGER, VF0, VF1, World};
 
-/// Names as BlueField's own udev rules give them, so that scripts read well; those of a host's functions are like them. udev may not have
-/// heard of a port when it is waited for: it then takes the port's name away, or another name than the one that is being changed. Names
-/// count once they are right twice.
+/// Names as BlueField's own udev rules give them, so that scripts read well; those of a host's functions are like them. udev, which names ports
+/// as well, may take one away again, or change a name while it is changed here. So all names must have been right in two passes.
 const RENAME: &str = r#"
 right=0
 for pass in {1..50}; do
@@ -30,6 +29,8 @@ for pass in {1..50}; do
     done
     [ $right -lt 2 ] || exit 0
 done
+echo "ports do not keep their names:"
+ip link show
 exit 1
 "#;
 

@@ -69,6 +69,17 @@ pub(crate) fn tcp_v6(source: u128, destination: u128) -> Vec<u8> {
     ethernet(0x86dd, &ipv6(source, destination, 6, &segment(1000, 80, 0x02)))
 }
 
+/// A frame of IPv4 as a router sends it on, between two Ethernet addresses.
+pub(crate) fn routed(mut frame: Vec<u8>, from: &[u8], to: &[u8]) -> Vec<u8> {
+    frame[..6].copy_from_slice(to);
+    frame[6..12].copy_from_slice(from);
+    frame[22] -= 1;
+    frame[24..26].fill(0);
+    let sum = checksum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
 /// The frame with a VLAN tag in front of its Ethernet type.
 pub(crate) fn tagged(frame: &[u8], tci: u16) -> Vec<u8> {
     [&frame[..12], &[0x81, 0x00], &tci.to_be_bytes(), &frame[12..]].concat()

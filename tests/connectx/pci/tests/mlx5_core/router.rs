@@ -6,7 +6,7 @@ use sluice_connectx::steering::Port;
 
 use crate::beside::{goes_by_hardware, has_left};
 use crate::direct::{Agent, Eswitch, direct};
-use crate::frames::{End, HOST, checksum, tcp, udp};
+use crate::frames::{End, HOST, routed, tcp, udp};
 use crate::tunnels::address_of;
 use crate::{VF0, World};
 
@@ -81,24 +81,13 @@ impl Ways {
 
     /// A frame that the router has sent to the server.
     fn to_server(&self, frame: Vec<u8>) -> Vec<u8> {
-        forwarded(frame, &self.server)
+        routed(frame, &self.server, &HOST)
     }
 
     /// A frame that the router has sent to the client.
     fn to_client(&self, frame: Vec<u8>) -> Vec<u8> {
-        forwarded(frame, &self.client)
+        routed(frame, &self.client, &HOST)
     }
-}
-
-/// A frame as the router sends it to a neighbour from a port with this address.
-fn forwarded(mut frame: Vec<u8>, own: &[u8]) -> Vec<u8> {
-    frame[..6].copy_from_slice(&HOST);
-    frame[6..12].copy_from_slice(own);
-    frame[22] -= 1;
-    frame[24..26].fill(0);
-    let sum = checksum(&frame[14..34]);
-    frame[24..26].copy_from_slice(&sum.to_be_bytes());
-    frame
 }
 
 fn a_stream_of_datagrams(world: &World, ways: &Ways, agent: &Agent<'_>) {

@@ -21,43 +21,49 @@ pub(crate) const SET_UP: &str = "
 pub(crate) const TAKE_DOWN: &str = "ip neigh del 192.0.2.2 dev p0; ip address del 192.0.2.1/24 dev p0";
 
 /// A kind of tunnel with network 42: how iproute2 makes its device, its UDP port, and what is between IP, or UDP, and the frame.
-pub(crate) struct Kind {
+pub(crate) struct Kind<'a> {
     device: &'static str,
     link: &'static str,
     /// What Open vSwitch calls it.
     pub(crate) vswitchd: Option<&'static str>,
     udp_port: Option<u16>,
-    header: [u8; 8],
+    header: &'a [u8],
 }
 
-pub(crate) const KINDS: [Kind; 3] = [
+pub(crate) const KINDS: [Kind<'static>; 3] = [
     Kind {
         device: "vx",
         link: "vxlan external dstport 4789",
         vswitchd: Some("vxlan"),
         udp_port: Some(4789),
-        header: [8, 0, 0, 0, 0, 0, 42, 0],
+        header: &[8, 0, 0, 0, 0, 0, 42, 0],
     },
     Kind {
         device: "gnv",
         link: "geneve external dstport 6081",
         vswitchd: Some("geneve"),
         udp_port: Some(6081),
-        header: [0, 0, 0x65, 0x58, 0, 0, 42, 0],
+        header: &[0, 0, 0x65, 0x58, 0, 0, 42, 0],
     },
     Kind {
         device: "gre",
         link: "gretap external",
         vswitchd: None,
         udp_port: None,
-        header: [0x20, 0, 0x65, 0x58, 0, 0, 0, 42],
+        header: &[0x20, 0, 0x65, 0x58, 0, 0, 0, 42],
     },
 ];
 
-impl Kind {
+impl<'a> Kind<'a> {
+    /// Geneve with another header.
+    pub(crate) const fn geneve(header: &'a [u8]) -> Self {
+        let [_, geneve, _] = KINDS;
+        Self { header, ..geneve }
+    }
+
     /// Takes the outer headers of a frame off, which must be right to the byte, and gives what was in them.
     #[track_caller]
-    fn opened<'a>(&self, world: &World, frame: &'a [u8]) -> &'a [u8] {
+    pub(crate) fn opened<'b>(&self, world: &World, frame: &'b [u8]) -> &'b [u8] {
         let own = own_address(world);
         assert_eq!((&frame[..6], &frame[6..12], &frame[12..14]), (&NEIGHBOUR[..], &own[..], &[8, 0][..]));
         let ip = &frame[14..34];
@@ -75,13 +81,13 @@ impl Kind {
                 &frame[34..]
             }
         };
-        assert_eq!(rest[..8], self.header);
-        &rest[8..]
+        assert_eq!(&rest[..self.header.len()], self.header);
+        &rest[self.header.len()..]
     }
 
     /// A frame in this tunnel, as the neighbour sends it.
     pub(crate) fn wrapped(&self, frame: &[u8]) -> Vec<u8> {
-        let payload = [&self.header[..], frame].concat();
+        let payload = [self.header, frame].concat();
         let (protocol, payload) = match self.udp_port {
             Some(port) => {
                 let length = u16::try_from(8 + payload.len()).unwrap();
@@ -172,6 +178,11 @@ pub(crate) fn tunnels_end_in_hardware(world: &World) {
     world.guest.run(TAKE_DOWN);
 }
 
+/// A header of Geneve for network 42 with an option as OVN has it, for packets to one of its ports.
+fn with_option(port: u8) -> [u8; 16] {
+    [2, 0, 0x65, 0x58, 0, 0, 42, 0, 0x01, 0x02, 0x80, 1, 0, 1, 0, port]
+}
+
 pub(crate) fn flows_into_and_out_of_tunnels_are_in_hardware(world: &World) {
     world.guest.run(SET_UP);
     let ports = "[[port]]\nnumber = 9\nname = \"gnv\"\nkind = \"geneve\"\nunderlay = \"p0\"\n";
@@ -183,8 +194,8 @@ pub(crate) fn flows_into_and_out_of_tunnels_are_in_hardware(world: &World) {
     );
     agent.add(
         &format!(
-            "{},tunnel(tun_id=0x2a,src=192.0.2.2,dst=192.0.2.1,tp_dst=6081),in_port(gnv),eth_type(0x0800),\
-             ipv4(dst=10.9.9.9,proto=6,frag=no)",
+            "{},tunnel(tun_id=0x2a,src=192.0.2.2,dst=192.0.2.1,geneve({{class=0x102,type=0x80,len=4,0x10002}})),\
+             in_port(gnv),eth_type(0x0800),ipv4(dst=10.9.9.9,proto=6,frag=no)",
             ufid(2)
         ),
         "pf0vf0",
@@ -193,10 +204,11 @@ pub(crate) fn flows_into_and_out_of_tunnels_are_in_hardware(world: &World) {
     assert!(flows.iter().all(|flow| flow["placement"] == "hardware and software"), "{flows:#?}");
     assert_eq!(world.rules(), 2);
     let frame = Packet::v4(TCP).frame();
-    let wrapped = geneve.wrapped(&frame);
+    let [wrapped, other] = [2, 3].map(|port| Kind::geneve(&with_option(port)).wrapped(&frame));
     for _ in 0..5 {
         geneve.carries(world, &frame);
         world.pass(Port::Wire, &wrapped, &[(VF0, &frame)]);
+        world.pass(Port::Wire, &other, &[(MANAGER, &other)]);
     }
     agent.eventually("what goes into the tunnel and comes out of it is counted", |flows| {
         [1, 2].iter().all(|number| flow_of(flows, *number)["hardware"]["packets"] == 5)
