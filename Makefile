@@ -53,12 +53,13 @@ test-clients:
 	cargo build --workspace --bins
 	tests/clients/run
 
-# Traffic of an OVN on three chassis, with Sluice in front of each Open vSwitch, as `make demo OVN=1` shows it.
+# Traffic of an OVN: on three chassis, with Sluice in front of each Open vSwitch, as `make demo OVN=1` shows it; and through an emulated BlueField.
 test-ovn:
-	scripts/setup lab
+	scripts/setup test
 	scripts/setup ovn
 	cargo build --workspace --lib --bins
 	OVN=1 SLUICE_BIN=target/debug scripts/demo
+	cargo test --manifest-path tests/connectx/Cargo.toml --test mlx5_core -- --with-agent --ovn direct_rules
 
 # Flows of Open vSwitch, also in an emulated BlueField, and the same OVN, on a kernel that is configured as vendors of NICs do it, and built from
 # Debian's source.
@@ -69,7 +70,7 @@ test-vendor-kernel:
 	cargo build --workspace --lib --bins
 	kernel=$$(tests/vendor-kernel/build) && export LAB_KERNEL=$$kernel && \
 		cargo test -p sluice-tests --test tc_agent -- translated_ of_ovs ovs_counts lost_messages && \
-		cargo test --manifest-path tests/connectx/Cargo.toml --test mlx5_core -- --with-agent where_the_driver direct_rules && \
+		cargo test --manifest-path tests/connectx/Cargo.toml --test mlx5_core -- --with-agent --ovn where_the_driver direct_rules && \
 		OVN=1 SLUICE_BIN=target/debug scripts/demo
 
 # An Open vSwitch 4.0 that is built with deploy/ovs: one that keeps its flows, as any other, and one that hands them over, on Debian's kernel, on
@@ -84,9 +85,9 @@ test-ovs-native:
 		cargo test -p sluice-tests --test tc_agent -- --ovs=$$programs \
 			ovs_hands of_ovs ovs_counts lost_messages ovs_vswitchd_counts && \
 		LAB_KERNEL=$$kernel cargo test -p sluice-tests --test tc_agent -- --ovs=$$programs ovs_hands translated_ && \
-		cargo test --manifest-path tests/connectx/Cargo.toml --test mlx5_core -- --with-agent --ovs=$$programs direct_rules && \
+		cargo test --manifest-path tests/connectx/Cargo.toml --test mlx5_core -- --with-agent --ovn --ovs=$$programs direct_rules && \
 		LAB_KERNEL=$$kernel cargo test --manifest-path tests/connectx/Cargo.toml --test mlx5_core -- \
-			--with-agent --ovs=$$programs where_the_driver && \
+			--with-agent --ovn --ovs=$$programs where_the_driver && \
 		export OVN=$$programs SLUICE_BIN=target/debug && scripts/demo && LAB_KERNEL=$$kernel scripts/demo
 
 # Open vSwitch's own tests of a real datapath: without Sluice, with Sluice in front, and with flows handed over to it.

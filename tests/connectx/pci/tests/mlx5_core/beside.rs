@@ -13,7 +13,7 @@ use crate::tunnels::{KINDS, Kind, SET_UP, TAKE_DOWN, goes_to_wire, own_address};
 use crate::vswitchd::{
     RULES, Vswitchd, cases, first_packets_have_come, packets_go_by_hardware, query, send_first_packets,
 };
-use crate::{VF0, World};
+use crate::{VF0, World, ovn};
 
 /// How many packets go by hardware.
 pub(crate) const TIMES: usize = 5;
@@ -26,6 +26,9 @@ pub(crate) const HERE: [u8; 4] = [10, 0, 0, 6];
 pub(crate) const THERE: [u8; 4] = [10, 9, 9, 9];
 pub(crate) const FROM: u16 = 1000;
 const TO: u16 = 60;
+
+/// The port that packets of tunnels take, beside the ports of the datapath, which has its own numbers.
+pub(crate) const UNDERLAY: &str = "[[port]]\nnumber = 1000\nname = \"p0\"\n";
 
 /// OpenFlow rules for connections between the two that the kernel tracks.
 fn tracked(protocol: &str) -> String {
@@ -42,8 +45,7 @@ pub(crate) fn openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch: &Eswitc
     let world = eswitch.world;
     world.guest.bring("libsluice_ovs_feedback.so");
     let tc = "backend = \"tc\"\ntc.policy = \"skip_sw\"".to_owned();
-    let past_it = format!("{}\ndv.connections = \"kernel\"", direct("p0"));
-    for (backend, is_direct) in [(tc, false), (past_it, true)] {
+    for (backend, is_direct) in [(tc, false), (tracked_past_tc(), true)] {
         let more = |vswitchd: &Vswitchd<'_>| {
             if is_direct {
                 connections_that_the_kernel_tracks_go_by_hardware(eswitch, vswitchd);
@@ -57,6 +59,9 @@ pub(crate) fn openvswitch_goes_on_in_hardware_by_tc_and_past_it(eswitch: &Eswitc
         }
     }
     KINDS.iter().filter(|kind| kind.vswitchd.is_some()).for_each(|kind| its_tunnels_are_in_hardware(eswitch, kind));
+    if world.ovn {
+        ovn::workloads_go_by_hardware_past_tc(eswitch, &tracked_past_tc());
+    }
 }
 
 /// With a backend, from the first packet to the end of the agent. `more` is what it does besides.
@@ -242,7 +247,7 @@ fn it_forwards_itself(eswitch: &Eswitch<'_>) {
 }
 
 /// What goes into a tunnel and comes out of it, past the kernel's tc, which takes no rules for hardware alone at a tunnel's device.
-fn its_tunnels_are_in_hardware(eswitch: &Eswitch<'_>, kind: &Kind) {
+fn its_tunnels_are_in_hardware(eswitch: &Eswitch<'_>, kind: &Kind<'_>) {
     let world = eswitch.world;
     let vswitchd = start_vswitchd(eswitch);
     vswitchd.configure(&format!(
@@ -250,9 +255,7 @@ fn its_tunnels_are_in_hardware(eswitch: &Eswitch<'_>, kind: &Kind) {
         kind.vswitchd.expect("it is one of Open vSwitch's")
     ));
     world.guest.run(SET_UP);
-    // Beside the ports of the datapath, which has its own numbers.
-    let tables = "[[port]]\nnumber = 1000\nname = \"p0\"\n[source.ovs]\nunderlay = \"p0\"\n";
-    let agent = Agent::start_beside(eswitch, &direct("p0"), tables);
+    let agent = Agent::start_beside(eswitch, &direct("p0"), &format!("{UNDERLAY}[source.ovs]\nunderlay = \"p0\"\n"));
     vswitchd.add_rules("in_port=pf0vf0,ip,actions=output:tunnel\nin_port=tunnel,ip,actions=output:pf0vf0\n");
     let [to_wire, from_wire] = [udp(HERE, THERE, FROM, TO), udp(THERE, HERE, TO, FROM)];
     let mut wrapped = kind.wrapped(&from_wire);
@@ -275,6 +278,11 @@ fn its_tunnels_are_in_hardware(eswitch: &Eswitch<'_>, kind: &Kind) {
     world.guest.run(TAKE_DOWN);
 }
 
+/// The dv backend, which has connections that the kernel tracks in the device.
+pub(crate) fn tracked_past_tc() -> String {
+    format!("{}\ndv.connections = \"kernel\"", direct("p0"))
+}
+
 /// Sends a packet until hardware alone does with it what is expected. Returns how many it took.
 #[track_caller]
 pub(crate) fn goes_by_hardware(world: &World, at: (Port, &[u8]), leaves: &[(Port, Vec<u8>)]) -> usize {
@@ -283,7 +291,7 @@ pub(crate) fn goes_by_hardware(world: &World, at: (Port, &[u8]), leaves: &[(Port
 
 /// Sends a packet until hardware does with it what is expected. Returns how many it took.
 #[track_caller]
-fn until(world: &World, (from, frame): (Port, &[u8]), is_so: impl Fn(&Walk) -> bool) -> usize {
+pub(crate) fn until(world: &World, (from, frame): (Port, &[u8]), is_so: impl Fn(&Walk) -> bool) -> usize {
     let deadline = Instant::now() + SOON;
     for sent in 1.. {
         let walk = world.receive(from, frame);
@@ -299,8 +307,14 @@ fn until(world: &World, (from, frame): (Port, &[u8]), is_so: impl Fn(&Walk) -> b
 /// Waits until the kernel has sent a frame out of a port.
 #[track_caller]
 pub(crate) fn has_left(world: &World, port: Port, frame: &[u8]) {
+    one_has_left(world, port, |sent| sent == frame);
+}
+
+/// Waits until the kernel has sent such a frame out of a port.
+#[track_caller]
+pub(crate) fn one_has_left(world: &World, port: Port, is_it: impl Fn(&[u8]) -> bool) {
     let deadline = Instant::now() + SOON;
-    while !world.hca.lock().take_sent().iter().any(|(to, sent)| *to == port && sent == frame) {
+    while !world.hca.lock().take_sent().iter().any(|(to, sent)| *to == port && is_it(sent)) {
         assert!(Instant::now() < deadline, "nothing has left by {port}");
         thread::sleep(Duration::from_millis(20));
     }

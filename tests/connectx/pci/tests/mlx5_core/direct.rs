@@ -232,8 +232,9 @@ fn names(world: &World) -> [String; 3] {
 
 /// The name that libibverbs has for the device, once udev has given it the one that it is to have.
 fn rdma_name(world: &World) -> String {
-    let name =
-        world.guest.eventually("udev names the device", "ls /sys/class/infiniband", |name| !name.contains("mlx5_"));
+    let name = world.guest.eventually("udev names the device", "ls /sys/class/infiniband", |name| {
+        !name.is_empty() && !name.contains("mlx5_")
+    });
     name.trim().to_owned()
 }
 

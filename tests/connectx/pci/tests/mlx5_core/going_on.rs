@@ -12,7 +12,9 @@ use crate::direct::{Agent, Eswitch};
 use crate::frames::{checksum, udp};
 use crate::guest::Guest;
 use crate::vswitchd::Vswitchd;
-use crate::{HOST_PF, MANAGER, VF0, VF1, World};
+use crate::{HOST_PF, MANAGER, VF0, VF1, World, ovn};
+
+const BACKEND: &str = "backend = \"tc\"\ntc.policy = \"none\"";
 
 /// Whether the guest's kernel is such a one.
 pub(crate) fn is_possible(guest: &Guest) -> bool {
@@ -29,11 +31,14 @@ pub(crate) fn connections_go_by_hardware_where_the_driver_tracks_them(world: &Wo
     if let Some(handing_over) = hands_flows_over(&eswitch) {
         play(&eswitch, handing_over);
     }
+    if world.ovn {
+        ovn::workloads_go_by_hardware_by_tc(&eswitch, BACKEND);
+    }
     guest.run("rm -r /tmp/agent");
 }
 
 fn play(eswitch: &Eswitch<'_>, (vswitchd, source): (Vswitchd<'_>, &str)) {
-    let agent = Agent::start_beside(eswitch, "backend = \"tc\"\ntc.policy = \"none\"", source);
+    let agent = Agent::start_beside(eswitch, BACKEND, source);
     let shown = agent.sluice("show");
     assert!(shown.contains("a packet that misses in a later chain goes on in Open vSwitch"), "{shown}");
     eswitch.world.hca.lock().take_sent();

@@ -8,7 +8,8 @@
 //! `--with-agent` only those are told in which Sluice's agent works with the device, which is the part of `make test`. `--rules=N`
 //! says how many rules the device gets (default 1,000), `--every=N` that every N-th of the tc backend's scenarios is played (default
 //! 64), `--generated=N` how many generated ones are played besides (default 8), and `--seed=N` what they are made of. `--ovs=FOLDER` names one
-//! with an Open vSwitch 4.0 that is built with our provider, which is played with, too.
+//! with an Open vSwitch 4.0 that is built with our provider, which is played with, too. With `--ovn` an OVN is above Open vSwitch as well; it must
+//! be installed.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
@@ -24,6 +25,7 @@ mod going_on;
 mod guest;
 mod keys;
 mod limits;
+mod ovn;
 mod packet;
 mod plain;
 mod police;
@@ -70,6 +72,8 @@ pub(crate) struct World {
     pub(crate) agent: Mutex<Option<String>>,
     /// Where an Open vSwitch is that hands its flows over, if there is one.
     pub(crate) native: Option<String>,
+    /// Whether there is an OVN above Open vSwitch, too.
+    pub(crate) ovn: bool,
     /// How many rules are many.
     pub(crate) many: usize,
     /// Every n-th of the tc backend's scenarios is played.
@@ -157,6 +161,7 @@ fn main() -> ExitCode {
         guest,
         agent: Mutex::default(),
         native: arguments.iter().find_map(|argument| argument.strip_prefix("--ovs=")).map(str::to_owned),
+        ovn: arguments.iter().any(|argument| argument == "--ovn"),
         many: number(&arguments, "--rules=", 1_000),
         every: number(&arguments, "--every=", 64),
         generated: number(&arguments, "--generated=", 8),
