@@ -4,15 +4,15 @@
 
 use sluice_connectx::steering::Port;
 
+use crate::VF0;
 use crate::beside::{
-    FROM, HERE, THERE, TIMES, UNDERLAY, goes_by_hardware, hands_flows_over, keeps_flows, leave_no_qdisc, one_has_left,
-    until,
+    FROM, HERE, THERE, TIMES, UNDERLAY, goes_by_hardware, hands_flows_over, has_left, keeps_flows, leave_no_qdisc,
+    one_has_left, until,
 };
 use crate::direct::{Agent, Eswitch};
 use crate::frames::{HOST, ROUTER, routed, udp};
 use crate::tunnels::{self, Kind, goes_to_wire, own_address};
 use crate::vswitchd::Vswitchd;
-use crate::{VF0, World};
 
 /// The other workload, and the router on its side.
 const OTHER: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0b];
@@ -60,9 +60,12 @@ const STOP: &str = "
 const ACCESS_LISTS: &str = "\
     acl-add s1 from-lport 1000 'inport == \"here\" && ip4' allow-related -- acl-add s1 to-lport 900 'outport == \"here\" && ip4' drop";
 
+/// Has a load balancer for [`BALANCER`].
+const LOAD_BALANCER: &str = "lb-add balancer 10.9.0.9:80 10.9.9.9:62 udp -- ls-lb-add s1 balancer";
+const BALANCER: [u8; 4] = [10, 9, 0, 9];
+
 /// By the kernel's tc.
 pub(crate) fn workloads_go_by_hardware_by_tc(eswitch: &Eswitch<'_>, backend: &str) {
-    // act_tunnel_key says of no option that it is critical.
     play(eswitch, backend, false);
 }
 
@@ -72,103 +75,138 @@ pub(crate) fn workloads_go_by_hardware_past_tc(eswitch: &Eswitch<'_>, backend: &
 }
 
 /// Plays it in front of Open vSwitch, and with one that hands its flows over, if there is one.
-fn play(eswitch: &Eswitch<'_>, backend: &str, is_critical: bool) {
-    play_with(eswitch, backend, is_critical, keeps_flows(eswitch));
+fn play(eswitch: &Eswitch<'_>, backend: &str, is_past_tc: bool) {
+    play_with(eswitch, backend, is_past_tc, keeps_flows(eswitch));
     if let Some(handing_over) = hands_flows_over(eswitch) {
-        play_with(eswitch, backend, is_critical, handing_over);
+        play_with(eswitch, backend, is_past_tc, handing_over);
     }
 }
 
-fn play_with(eswitch: &Eswitch<'_>, backend: &str, is_critical: bool, (vswitchd, source): (Vswitchd<'_>, &str)) {
-    let ovn = Ovn::start(eswitch.world, is_critical);
+fn play_with(eswitch: &Eswitch<'_>, backend: &str, is_past_tc: bool, (vswitchd, source): (Vswitchd<'_>, &str)) {
+    let mut ovn = Ovn::start(eswitch, vswitchd, is_past_tc);
     let agent = Agent::start_beside(eswitch, backend, &format!("{UNDERLAY}{source}underlay = \"p0\"\n"));
-    let mut counted = [0; 2];
-    ovn.packets_go_by_hardware(&vswitchd, 60, &mut counted);
-    ovn.track_connections();
-    ovn.packets_go_by_hardware(&vswitchd, 61, &mut counted);
+    ovn.packets_go_by_hardware(&Stream::between([60, 60], THERE));
+    ovn.nbctl(ACCESS_LISTS);
+    ovn.packets_go_by_hardware(&Stream::between([61, 61], THERE));
+    ovn.nbctl(LOAD_BALANCER);
+    ovn.packets_go_by_hardware(&Stream::between([80, 62], BALANCER));
     agent.end("TERM");
     ovn.stop();
-    vswitchd.stop();
     leave_no_qdisc(eswitch);
+}
+
+/// A stream of datagrams between the workloads.
+struct Stream {
+    /// What the one here sends, and what the other one gets of it.
+    asked: [Vec<u8>; 2],
+    /// What the other chassis sends for the other one, and what this one gets of it.
+    answered: [Vec<u8>; 2],
+    is_translated: bool,
+}
+
+impl Stream {
+    /// One to a port of an address, which may be translated, and to the port that it becomes.
+    fn between([to, becomes]: [u16; 2], address: [u8; 4]) -> Self {
+        let answered = |from, port| routed(udp(from, HERE, port, FROM), &ROUTER, &HOST);
+        Self {
+            asked: [udp(HERE, address, FROM, to), routed(udp(HERE, THERE, FROM, becomes), &ROUTER_THERE, &OTHER)],
+            answered: [answered(THERE, becomes), answered(address, to)],
+            is_translated: address != THERE,
+        }
+    }
 }
 
 /// OVN beside an Open vSwitch in the guest.
 struct Ovn<'a> {
-    world: &'a World,
-    /// Whether headers of Geneve say that OVN's option is critical, which it is.
-    is_critical: bool,
+    eswitch: &'a Eswitch<'a>,
+    vswitchd: Vswitchd<'a>,
+    is_past_tc: bool,
+    /// Packets of each direction that Open vSwitch has counted.
+    counted: [usize; 2],
 }
 
 impl<'a> Ovn<'a> {
     /// Starts it.
     #[track_caller]
-    fn start(world: &'a World, is_critical: bool) -> Self {
-        world.guest.run(tunnels::SET_UP);
-        world.guest.run(START);
-        Self { world, is_critical }
+    fn start(eswitch: &'a Eswitch<'_>, vswitchd: Vswitchd<'a>, is_past_tc: bool) -> Self {
+        eswitch.world.guest.run(tunnels::SET_UP);
+        eswitch.world.guest.run(START);
+        Self { eswitch, vswitchd, is_past_tc, counted: [0; 2] }
     }
 
     #[track_caller]
     fn stop(self) {
-        self.world.guest.run(STOP);
-        self.world.guest.run(tunnels::TAKE_DOWN);
+        self.eswitch.world.guest.run(STOP);
+        self.eswitch.world.guest.run(tunnels::TAKE_DOWN);
+        self.vswitchd.stop();
     }
 
-    /// Packets between the workloads go by hardware in both directions, as OVN says. `counted` are those of both directions that Open vSwitch has
-    /// counted, and counts these, too.
+    /// Packets between the workloads go by hardware in both directions, as OVN says, and its flows count each once. Past tc, hardware does not
+    /// translate what comes by a tunnel.
     #[track_caller]
-    fn packets_go_by_hardware(&self, vswitchd: &Vswitchd<'_>, to: u16, counted: &mut [usize; 2]) {
-        let world = self.world;
-        let asked = udp(HERE, THERE, FROM, to);
-        let there = routed(asked.clone(), &ROUTER_THERE, &OTHER);
-        // The other chassis has routed it.
-        let answered = routed(udp(THERE, HERE, to, FROM), &ROUTER, &HOST);
+    fn packets_go_by_hardware(&mut self, stream: &Stream) {
+        let Eswitch { world, manager, .. } = *self.eswitch;
+        let Stream { asked: [asked, there], answered: [answered, back], is_translated } = stream;
         let [to_there, to_here] = [self.header("s2", "s2-r", "there"), self.header("s1", "s1-r", "here")];
-        let mut wrapped = Kind::geneve(&to_here).wrapped(&answered);
+        let mut wrapped = Kind::geneve(&to_here).wrapped(answered);
         wrapped[..6].copy_from_slice(&own_address(world));
         // The first is forwarded by software, and the stream is one once there is an answer.
         world.hca.lock().take_sent();
-        world.receive(VF0, &asked);
-        one_has_left(world, Port::Wire, |sent| sent.ends_with(&there));
-        let answers = goes_by_hardware(world, (Port::Wire, &wrapped), &[(VF0, answered.clone())]);
-        let asks = until(world, (VF0, &asked), goes_to_wire);
+        world.receive(VF0, asked);
+        one_has_left(world, Port::Wire, |sent| sent.ends_with(there));
+        let by_hardware = !(self.is_past_tc && *is_translated);
+        let answers = if by_hardware {
+            goes_by_hardware(world, (Port::Wire, &wrapped), &[(VF0, back.clone())])
+        } else {
+            world.pass(Port::Wire, &wrapped, &[(manager, &wrapped)]);
+            has_left(world, VF0, back);
+            1
+        };
+        let asks = until(world, (VF0, asked), goes_to_wire);
         for _ in 0..TIMES {
-            let walk = world.receive(VF0, &asked);
+            let walk = world.receive(VF0, asked);
             assert!(goes_to_wire(&walk), "{walk}");
             assert_eq!(Kind::geneve(&to_there).opened(world, &walk.sent[0].1), there, "{walk}");
-            world.pass(Port::Wire, &wrapped, &[(VF0, &answered)]);
+            if by_hardware {
+                world.pass(Port::Wire, &wrapped, &[(VF0, back)]);
+            } else {
+                world.pass(Port::Wire, &wrapped, &[(manager, &wrapped)]);
+                has_left(world, VF0, back);
+            }
         }
-        for (counted, more) in counted.iter_mut().zip([1 + asks + TIMES, answers + TIMES]) {
+        self.have_counted([1 + asks + TIMES, answers + TIMES]);
+    }
+
+    /// OVN's flows that send packets out count so many more in each direction.
+    #[track_caller]
+    fn have_counted(&mut self, more: [usize; 2]) {
+        for (counted, more) in self.counted.iter_mut().zip(more) {
             *counted += more;
         }
-        vswitchd.has_counted("OVN's flows that send packets out have counted each", |shown| {
+        let [asks, answers] = self.counted;
+        self.vswitchd.has_counted("OVN's flows that send packets out have counted each", |shown| {
             let has_counted = |output: &str, packets: usize| {
                 let is_it = |line: &str| line.contains(output) && line.contains(&format!("n_packets={packets}, "));
                 shown.lines().any(is_it)
             };
-            has_counted("output:\"ovn-two-0\"", counted[0]) && has_counted("output:pf0vf0", counted[1])
+            has_counted("output:\"ovn-two-0\"", asks) && has_counted("output:pf0vf0", answers)
         });
     }
 
-    /// Has access lists that track connections.
-    fn track_connections(&self) {
-        self.nbctl(ACCESS_LISTS);
-    }
-
     fn nbctl(&self, words: &str) {
-        self.world.guest.run(&format!("ovn-nbctl --db=unix:/tmp/ovn/nb.sock --timeout=60 --wait=hv {words}"));
+        self.eswitch.world.guest.run(&format!("ovn-nbctl --db=unix:/tmp/ovn/nb.sock --timeout=60 --wait=hv {words}"));
     }
 
     /// Geneve's header of packets to a port of a logical switch, with OVN's option.
     fn header(&self, switch: &str, from: &str, to: &str) -> Vec<u8> {
         let key = |table: &str, find: &str| -> u32 {
             let sbctl = "ovn-sbctl --db=unix:/tmp/ovn/sb.sock --bare --columns=tunnel_key find";
-            self.world.guest.run(&format!("{sbctl} {table} {find}")).trim().parse().expect("a key")
+            self.eswitch.world.guest.run(&format!("{sbctl} {table} {find}")).trim().parse().expect("a key")
         };
         let network = key("datapath_binding", &format!("external_ids:name={switch}"));
         let [from, to] = [from, to].map(|port| key("port_binding", &format!("logical_port={port}")));
-        // Two words of options; Ethernet; class 0x0102, type 0x80, one word.
-        let critical = u32::from(self.is_critical) << 22;
+        // Two words of options; Ethernet; class 0x0102, type 0x80, one word. That it is critical is nothing that act_tunnel_key says.
+        let critical = u32::from(self.is_past_tc) << 22;
         let words = [0x0200_6558 | critical, network << 8, 0x0102_8001, from << 16 | to];
         words.iter().flat_map(|word: &u32| word.to_be_bytes()).collect()
     }
