@@ -50,6 +50,10 @@ pub struct Config {
     pub connections: Option<ConnectionsOf>,
     /// Vports by the names of ports, for ports whose network device does not tell, or that have none here. 65535 is the uplink.
     pub vports: BTreeMap<String, u16>,
+    /// By which port packets with outer headers leave that the host's routes send to another network device, by the names of both. So it is where an
+    /// internal port of Open vSwitch has the address of this end of tunnels, and Open vSwitch sends what leaves there on to the uplink as it is.
+    /// Default none: routes must lead to the port that is the tunnel's underlay.
+    pub leaves_by: BTreeMap<String, String>,
     /// How long a call of libmlx5 may take, in seconds. One that takes longer means that the device has failed: the agent ends with exit
     /// code 3, and the next one installs the flows of the log. Default 4.
     pub stuck_after: NonZeroU16,
@@ -58,6 +62,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         const STUCK_AFTER: NonZeroU16 = NonZeroU16::MIN.saturating_add(3);
-        Self { takeover: false, connections: None, vports: BTreeMap::new(), stuck_after: STUCK_AFTER }
+        let (vports, leaves_by) = Default::default();
+        Self { takeover: false, connections: None, vports, leaves_by, stuck_after: STUCK_AFTER }
     }
 }

@@ -21,7 +21,12 @@ use crate::translate::Hop;
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Starts the thread.
-pub(crate) fn start(owner: &Arc<Owner>, ports: &Arc<Ports>, events: &EventSender) -> Result<Asks, Refusal> {
+pub(crate) fn start(
+    owner: &Arc<Owner>,
+    ports: &Arc<Ports>,
+    leaves_by: BTreeMap<String, String>,
+    events: &EventSender,
+) -> Result<Asks, Refusal> {
     let failed = |reason: String| Refusal::Device { reason: format!("next hops cannot be followed: {reason}").into() };
     let next_hops = NextHops::open().map_err(|error| failed(error.to_string()))?;
     let (asks, asked) = Asks::new(next_hops.waker());
@@ -31,6 +36,7 @@ pub(crate) fn start(owner: &Arc<Owner>, ports: &Arc<Ports>, events: &EventSender
         asked,
         owner: Arc::downgrade(owner),
         ports: Arc::downgrade(ports),
+        leaves_by,
         events: events.clone(),
     };
     let run = move || {
@@ -51,6 +57,8 @@ struct Follower {
     owner: Weak<Owner>,
     /// Keep the owner.
     ports: Weak<Ports>,
+    /// See [`Config`](crate::Config).
+    leaves_by: BTreeMap<String, String>,
     events: EventSender,
 }
 
@@ -95,7 +103,7 @@ impl Follower {
 
     fn tell(&self, hop: Hop, found: &Result<NextHop, NoNextHop>) {
         let (Some(owner), Some(ports)) = (self.owner.upgrade(), self.ports.upgrade()) else { return };
-        let way = way(hop, found, &ports);
+        let way = way(found, &ports.name_of(hop.underlay), &self.leaves_by);
         let events = self.events.clone();
         let is_known = way.is_ok();
         let told = owner.post(move |desk| {
@@ -111,15 +119,44 @@ impl Follower {
     }
 }
 
-fn way(hop: Hop, found: &Result<NextHop, NoNextHop>, ports: &Ports) -> Result<Way, String> {
+/// The way to a next hop that is found, if it leaves by this port.
+fn way(found: &Result<NextHop, NoNextHop>, port: &str, leaves_by: &BTreeMap<String, String>) -> Result<Way, String> {
     let NextHop { egress, egress_mac, mac, source, .. } = found.as_ref().map_err(NoNextHop::to_string)?;
-    let port = ports.name_of(hop.underlay);
-    if *egress != port {
-        return Err(format!("packets leave by {egress}, not by {port}"));
+    if egress != port && leaves_by.get(egress).is_none_or(|leaves_by| leaves_by != port) {
+        return Err(format!("packets leave by {egress}, not by {port}, and no `leaves_by` in [dv] says otherwise"));
     }
     Ok(Way { egress_mac: *egress_mac, mac: *mac, source: *source })
 }
 
 fn target(hop: Hop) -> Target {
     Target { destination: hop.destination, source: hop.source, ingress: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_netdev::Ifindex;
+
+    use super::*;
+
+    #[test]
+    fn packets_leave_by_the_port_itself_or_by_a_device_that_is_said_to_lead_there() {
+        let by = |egress: &str| {
+            Ok(NextHop {
+                egress: egress.to_owned(),
+                egress_index: Ifindex(7),
+                egress_mac: [2, 0, 0, 0, 0, 1],
+                mtu: 1500,
+                mac: [2, 0, 0, 0, 0, 2],
+                source: [192, 0, 2, 1].into(),
+            })
+        };
+        let leaves_by = BTreeMap::from([("br-ex".to_owned(), "p0".to_owned())]);
+        let (p0, bridge) = (way(&by("p0"), "p0", &leaves_by), way(&by("br-ex"), "p0", &leaves_by));
+        assert_eq!(p0.clone().map(|way| way.egress_mac), Ok([2, 0, 0, 0, 0, 1]));
+        assert_eq!(p0, bridge);
+        for (egress, port) in [("br-ex", "p1"), ("br-int", "p0")] {
+            let reason = way(&by(egress), port, &leaves_by).unwrap_err();
+            assert!(reason.starts_with(&format!("packets leave by {egress}, not by {port}")), "{reason}");
+        }
+    }
 }

@@ -51,6 +51,14 @@ const START: &str = "
     ovn-sbctl lsp-bind there two
     ovn-nbctl --timeout=60 --wait=hv sync";
 
+/// Has the address of this end of tunnels at the bridge that the uplink is a port of.
+const TUNNELS_END_AT_BRIDGE: &str = "
+    ovs-vsctl --timeout=60 --db=unix:/tmp/ovs/db.sock add-br br1 -- add-port br1 p0 \
+        -- set bridge br1 other-config:hwaddr=\\\"$(cat /sys/class/net/p0/address)\\\"
+    ip link set br1 up
+    ip address add 192.0.2.1/24 dev br1
+    ip neigh replace 192.0.2.2 lladdr 02:00:00:00:00:22 dev br1 nud permanent";
+
 const STOP: &str = "
     kill $(cat /tmp/ovn/pids)
     for pid in $(cat /tmp/ovn/pids); do while [ -e /proc/$pid ]; do sleep 0.1; done; done
@@ -66,25 +74,37 @@ const BALANCER: [u8; 4] = [10, 9, 0, 9];
 
 /// By the kernel's tc.
 pub(crate) fn workloads_go_by_hardware_by_tc(eswitch: &Eswitch<'_>, backend: &str) {
-    play(eswitch, backend, false);
+    play(eswitch, &Lab { backend, ports: UNDERLAY, is_past_tc: false, ends_at_bridge: false });
 }
 
 /// Past the kernel's tc.
 pub(crate) fn workloads_go_by_hardware_past_tc(eswitch: &Eswitch<'_>, backend: &str) {
-    play(eswitch, backend, true);
+    play(eswitch, &Lab { backend, ports: UNDERLAY, is_past_tc: true, ends_at_bridge: false });
+    let backend = &format!("{backend}\ndv.leaves_by = {{ br1 = \"p0\" }}");
+    play(eswitch, &Lab { backend, ports: "", is_past_tc: true, ends_at_bridge: true });
+}
+
+/// What differs.
+struct Lab<'a> {
+    backend: &'a str,
+    /// Ports that the agent is told of.
+    ports: &'a str,
+    is_past_tc: bool,
+    /// Whether a bridge has the address of this end of tunnels, and not the uplink.
+    ends_at_bridge: bool,
 }
 
 /// Plays it in front of Open vSwitch, and with one that hands its flows over, if there is one.
-fn play(eswitch: &Eswitch<'_>, backend: &str, is_past_tc: bool) {
-    play_with(eswitch, backend, is_past_tc, keeps_flows(eswitch));
+fn play(eswitch: &Eswitch<'_>, lab: &Lab<'_>) {
+    play_with(eswitch, lab, keeps_flows(eswitch));
     if let Some(handing_over) = hands_flows_over(eswitch) {
-        play_with(eswitch, backend, is_past_tc, handing_over);
+        play_with(eswitch, lab, handing_over);
     }
 }
 
-fn play_with(eswitch: &Eswitch<'_>, backend: &str, is_past_tc: bool, (vswitchd, source): (Vswitchd<'_>, &str)) {
-    let mut ovn = Ovn::start(eswitch, vswitchd, is_past_tc);
-    let agent = Agent::start_beside(eswitch, backend, &format!("{UNDERLAY}{source}underlay = \"p0\"\n"));
+fn play_with(eswitch: &Eswitch<'_>, lab: &Lab<'_>, (vswitchd, source): (Vswitchd<'_>, &str)) {
+    let mut ovn = Ovn::start(eswitch, vswitchd, lab);
+    let agent = Agent::start_beside(eswitch, lab.backend, &format!("{}{source}underlay = \"p0\"\n", lab.ports));
     ovn.packets_go_by_hardware(&Stream::between([60, 60], THERE));
     ovn.nbctl(ACCESS_LISTS);
     ovn.packets_go_by_hardware(&Stream::between([61, 61], THERE));
@@ -120,7 +140,7 @@ impl Stream {
 struct Ovn<'a> {
     eswitch: &'a Eswitch<'a>,
     vswitchd: Vswitchd<'a>,
-    is_past_tc: bool,
+    lab: &'a Lab<'a>,
     /// Packets of each direction that Open vSwitch has counted.
     counted: [usize; 2],
 }
@@ -128,16 +148,19 @@ struct Ovn<'a> {
 impl<'a> Ovn<'a> {
     /// Starts it.
     #[track_caller]
-    fn start(eswitch: &'a Eswitch<'_>, vswitchd: Vswitchd<'a>, is_past_tc: bool) -> Self {
-        eswitch.world.guest.run(tunnels::SET_UP);
-        eswitch.world.guest.run(START);
-        Self { eswitch, vswitchd, is_past_tc, counted: [0; 2] }
+    fn start(eswitch: &'a Eswitch<'_>, vswitchd: Vswitchd<'a>, lab: &'a Lab<'_>) -> Self {
+        let guest = &eswitch.world.guest;
+        guest.run(START);
+        guest.run(if lab.ends_at_bridge { TUNNELS_END_AT_BRIDGE } else { tunnels::SET_UP });
+        Self { eswitch, vswitchd, lab, counted: [0; 2] }
     }
 
     #[track_caller]
     fn stop(self) {
         self.eswitch.world.guest.run(STOP);
-        self.eswitch.world.guest.run(tunnels::TAKE_DOWN);
+        if !self.lab.ends_at_bridge {
+            self.eswitch.world.guest.run(tunnels::TAKE_DOWN);
+        }
         self.vswitchd.stop();
     }
 
@@ -154,7 +177,7 @@ impl<'a> Ovn<'a> {
         world.hca.lock().take_sent();
         world.receive(VF0, asked);
         one_has_left(world, Port::Wire, |sent| sent.ends_with(there));
-        let by_hardware = !(self.is_past_tc && *is_translated);
+        let by_hardware = !(self.lab.is_past_tc && *is_translated);
         let answers = if by_hardware {
             goes_by_hardware(world, (Port::Wire, &wrapped), &[(VF0, back.clone())])
         } else {
@@ -206,7 +229,7 @@ impl<'a> Ovn<'a> {
         let network = key("datapath_binding", &format!("external_ids:name={switch}"));
         let [from, to] = [from, to].map(|port| key("port_binding", &format!("logical_port={port}")));
         // Two words of options; Ethernet; class 0x0102, type 0x80, one word. That it is critical is nothing that act_tunnel_key says.
-        let critical = u32::from(self.is_past_tc) << 22;
+        let critical = u32::from(self.lab.is_past_tc) << 22;
         let words = [0x0200_6558 | critical, network << 8, 0x0102_8001, from << 16 | to];
         words.iter().flat_map(|word: &u32| word.to_be_bytes()).collect()
     }
