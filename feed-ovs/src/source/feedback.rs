@@ -34,6 +34,8 @@ pub(super) struct Feedback {
     was_asked: bool,
     told: HashMap<Ufid, Told>,
     is_full: bool,
+    /// Whether meters are known by the library alone.
+    wants_meters: bool,
 }
 
 /// Who tells of meters.
@@ -54,12 +56,13 @@ struct Told {
 }
 
 impl Feedback {
-    /// Makes the memory for so many flows, and a socket at which the library asks for it.
-    pub(super) fn open(socket: &Path, flows: usize) -> Result<Self, FeedbackError> {
+    /// Makes the memory for so many flows, and a socket at which the library asks for it, which may be what tells of meters.
+    pub(super) fn open(socket: &Path, flows: usize, wants_meters: bool) -> Result<Self, FeedbackError> {
         let epoch = u64::try_from(now().as_nanos()).unwrap_or_default();
         let (publisher, handover) = (Publisher::create(flows, epoch)?, Handover::bind(socket, &[])?);
         let begun = Instant::now();
-        Ok(Self { publisher, handover, begun, was_asked: false, told: HashMap::new(), is_full: false })
+        let (was_asked, is_full, told) = Default::default();
+        Ok(Self { publisher, handover, begun, was_asked, told, is_full, wants_meters })
     }
 
     /// Answers the library. Never waits.
@@ -69,7 +72,7 @@ impl Feedback {
                 Event::Asked { .. } => self.was_asked = true,
                 Event::Taken { pid, tells_meters } => {
                     tracing::info!("process {pid} adds what is counted here to the kernel's counters");
-                    if !tells_meters {
+                    if self.wants_meters && !tells_meters {
                         tracing::warn!(
                             "process {pid} has an older library: until it is restarted, flows with meters are left to Open vSwitch"
                         );

@@ -76,7 +76,9 @@ impl Follower<'_> {
                     return Ok(());
                 }
                 match change {
-                    Change::Deleted => self.ports.vanish(&vport, self.intake),
+                    Change::Deleted => {
+                        self.ports.vanish(&vport, self.options.underlay.as_deref(), self.intake);
+                    }
                     Change::New | Change::Set => {
                         self.ports.appear(&vport, self.options.underlay.as_deref(), self.intake);
                     }

@@ -64,7 +64,8 @@ impl HandedOverSource {
     /// Fails if it cannot listen, or if the feedback cannot be shared.
     pub fn open(options: Options, socket: &Path) -> Result<Self, FeedbackError> {
         let report = SourceReport { subject: options.datapath.clone(), ..SourceReport::default() };
-        let feedback = options.feedback.as_ref().map(|(socket, flows)| Feedback::open(socket, *flows)).transpose()?;
+        let feedback =
+            options.feedback.as_ref().map(|(socket, flows)| Feedback::open(socket, *flows, false)).transpose()?;
         Ok(Self { options, door: Door::open(socket, &[])?, feedback, report })
     }
 
@@ -170,7 +171,7 @@ impl Session<'_> {
             self.settle()?;
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
-                self.follower.ports.end_earlier(self.follower.intake);
+                self.follower.ports.end_earlier(self.follower.options.underlay.as_deref(), self.follower.intake);
                 self.turn_away();
                 if let Some(feedback) = &mut self.follower.feedback {
                     feedback.serve();

@@ -84,7 +84,8 @@ impl DatapathSource {
     /// Fails if the feedback cannot be shared.
     pub fn open(options: Options) -> Result<Self, FeedbackError> {
         let report = SourceReport { subject: options.datapath.clone(), ..SourceReport::default() };
-        let feedback = options.feedback.as_ref().map(|(socket, flows)| Feedback::open(socket, *flows)).transpose()?;
+        let feedback =
+            options.feedback.as_ref().map(|(socket, flows)| Feedback::open(socket, *flows, true)).transpose()?;
         Ok(Self { options, feedback, report })
     }
 }

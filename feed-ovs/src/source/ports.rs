@@ -20,6 +20,8 @@ const TELLS_PORTS: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct Ports {
     left_out: BTreeMap<String, String>,
+    /// The tunnels that the datapath has, by number. Each refers to its underlay, which may come later than they do, or go and come back.
+    tunnels: BTreeMap<u32, Vport>,
     /// Ports of an earlier ovs-vswitchd of which this one has not told, and when it began.
     earlier: Option<(Instant, BTreeSet<PortNumber>)>,
 }
@@ -28,14 +30,17 @@ impl Ports {
     /// None yet, of an ovs-vswitchd that begins. Those that were there before stay, until it is clear that it has no such ports.
     pub(super) fn begin(intake: &dyn Intake) -> Self {
         let numbers = intake.ports().iter().map(|port| port.number).collect();
-        Self { left_out: BTreeMap::new(), earlier: Some((Instant::now(), numbers)) }
+        Self { earlier: Some((Instant::now(), numbers)), ..Self::default() }
     }
 
     /// Takes away those of an earlier ovs-vswitchd of which this one has not told, once it has had time to.
-    pub(super) fn end_earlier(&mut self, intake: &dyn Intake) {
+    pub(super) fn end_earlier(&mut self, underlay: Option<&str>, intake: &dyn Intake) {
         let Some((_, earlier)) = self.earlier.take_if(|(begun, _)| begun.elapsed() >= TELLS_PORTS) else { return };
-        let left = intake.ports().into_iter().map(|port| port.number).filter(|number| earlier.contains(number));
-        left.for_each(|number| intake.detach(number));
+        intake
+            .ports()
+            .iter()
+            .filter(|port| earlier.contains(&port.number))
+            .for_each(|port| detach(port, underlay, intake));
     }
 
     /// This ovs-vswitchd has told of a port.
@@ -49,27 +54,45 @@ impl Ports {
     pub(super) fn compare(&mut self, vports: &[Vport], underlay: Option<&str>, intake: &dyn Intake) {
         for port in intake.ports() {
             if !vports.iter().any(|vport| vport.number == port.number.0 && vport.name == *port.name) {
-                intake.detach(port.number);
+                detach(&port, underlay, intake);
             }
         }
         self.left_out.retain(|name, _| vports.iter().any(|vport| vport.name == *name));
-        let (tunnels, others): (Vec<_>, Vec<_>) =
-            vports.iter().partition(|vport| tunnel_of_device(&vport.name).is_some());
+        let (tunnels, others): (Vec<_>, Vec<_>) = vports.iter().partition(|vport| is_tunnel(vport));
         let devices = Devices::read();
-        // A tunnel refers to its underlay.
-        others.into_iter().chain(tunnels).for_each(|vport| self.bring(vport, &devices, underlay, intake));
+        others.into_iter().for_each(|vport| self.bring(vport, &devices, underlay, intake));
+        self.tunnels = tunnels.into_iter().map(|vport| (vport.number, vport.clone())).collect();
+        self.bring_tunnels(&devices, underlay, intake);
     }
 
     /// Brings in a port.
     pub(super) fn appear(&mut self, vport: &Vport, underlay: Option<&str>, intake: &dyn Intake) {
-        self.bring(vport, &Devices::read(), underlay, intake);
+        let devices = Devices::read();
+        if is_tunnel(vport) {
+            self.tunnels.insert(vport.number, vport.clone());
+        }
+        self.bring(vport, &devices, underlay, intake);
+        if underlay == Some(&vport.name) {
+            self.bring_tunnels(&devices, underlay, intake);
+        }
+    }
+
+    fn bring_tunnels(&mut self, devices: &Devices, underlay: Option<&str>, intake: &dyn Intake) {
+        self.tunnels.clone().values().for_each(|vport| self.bring(vport, devices, underlay, intake));
     }
 
     fn bring(&mut self, vport: &Vport, devices: &Devices, underlay: Option<&str>, intake: &dyn Intake) {
         if vport.number == LOCAL {
             return;
         }
-        match port(vport, devices, underlay, intake).and_then(|port| intake.attach(port)) {
+        let attach = |port: Port| {
+            let before = intake.ports().into_iter().find(|before| before.name == port.name && *before != port);
+            if let Some(before) = before {
+                detach(&before, underlay, intake);
+            }
+            intake.attach(port)
+        };
+        match port(vport, devices, underlay, intake).and_then(attach) {
             Ok(()) => {
                 self.left_out.remove(&vport.name);
                 self.is_told(vport.number);
@@ -88,11 +111,16 @@ impl Ports {
     }
 
     /// Takes a port away.
-    pub(super) fn vanish(&mut self, vport: &Vport, intake: &dyn Intake) {
+    pub(super) fn vanish(&mut self, vport: &Vport, underlay: Option<&str>, intake: &dyn Intake) {
         self.left_out.remove(&vport.name);
+        self.tunnels.remove(&vport.number);
         self.is_told(vport.number);
-        if intake.ports().iter().any(|port| port.number.0 == vport.number) {
-            intake.detach(PortNumber(vport.number));
+        if let Some(port) = intake.ports().iter().find(|port| port.number.0 == vport.number) {
+            detach(port, underlay, intake);
+        }
+        if underlay == Some(&vport.name) {
+            // They say what they wait for.
+            self.bring_tunnels(&Devices::read(), underlay, intake);
         }
     }
 
@@ -100,6 +128,17 @@ impl Ports {
     pub(super) fn left_out(&self) -> Vec<(String, String)> {
         self.left_out.clone().into_iter().collect()
     }
+}
+
+/// Takes a port of the source away; if it is the underlay, its tunnels before it.
+fn detach(port: &Port, underlay: Option<&str>, intake: &dyn Intake) {
+    let ports = if underlay == Some(&*port.name) { intake.ports() } else { vec![] };
+    let tunnels = ports.iter().filter(|port| matches!(port.kind, PortKind::Tunnel(_)));
+    tunnels.chain([port]).for_each(|port| intake.detach(port.number));
+}
+
+fn is_tunnel(vport: &Vport) -> bool {
+    tunnel_of_device(&vport.name).is_some()
 }
 
 /// The network devices of the namespace, as far as the kernel tells of them.

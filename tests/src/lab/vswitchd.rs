@@ -210,7 +210,8 @@ impl OffloadingVswitchd {
         self.folder.join(name).display().to_string()
     }
 
-    fn configure(&self, words: &str) {
+    /// Changes it, as ovs-vsctl is told.
+    pub fn configure(&self, words: &str) {
         let database = format!("--db=unix:{}", self.path("db.sock"));
         let words: Vec<_> = ["--timeout=60", &database].into_iter().chain(words.split(' ')).collect();
         self.tool("ovs-vsctl", &words);

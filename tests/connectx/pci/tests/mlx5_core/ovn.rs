@@ -74,21 +74,20 @@ const BALANCER: [u8; 4] = [10, 9, 0, 9];
 
 /// By the kernel's tc.
 pub(crate) fn workloads_go_by_hardware_by_tc(eswitch: &Eswitch<'_>, backend: &str) {
-    play(eswitch, &Lab { backend, ports: UNDERLAY, is_past_tc: false, ends_at_bridge: false });
+    play(eswitch, &Lab { backend, is_past_tc: false, ends_at_bridge: false });
+    play(eswitch, &Lab { backend, is_past_tc: false, ends_at_bridge: true });
 }
 
 /// Past the kernel's tc.
 pub(crate) fn workloads_go_by_hardware_past_tc(eswitch: &Eswitch<'_>, backend: &str) {
-    play(eswitch, &Lab { backend, ports: UNDERLAY, is_past_tc: true, ends_at_bridge: false });
+    play(eswitch, &Lab { backend, is_past_tc: true, ends_at_bridge: false });
     let backend = &format!("{backend}\ndv.leaves_by = {{ br1 = \"p0\" }}");
-    play(eswitch, &Lab { backend, ports: "", is_past_tc: true, ends_at_bridge: true });
+    play(eswitch, &Lab { backend, is_past_tc: true, ends_at_bridge: true });
 }
 
 /// What differs.
 struct Lab<'a> {
     backend: &'a str,
-    /// Ports that the agent is told of.
-    ports: &'a str,
     is_past_tc: bool,
     /// Whether a bridge has the address of this end of tunnels, and not the uplink.
     ends_at_bridge: bool,
@@ -104,7 +103,9 @@ fn play(eswitch: &Eswitch<'_>, lab: &Lab<'_>) {
 
 fn play_with(eswitch: &Eswitch<'_>, lab: &Lab<'_>, (vswitchd, source): (Vswitchd<'_>, &str)) {
     let mut ovn = Ovn::start(eswitch, vswitchd, lab);
-    let agent = Agent::start_beside(eswitch, lab.backend, &format!("{}{source}underlay = \"p0\"\n", lab.ports));
+    // The port of a bridge has a number of the datapath.
+    let ports = if lab.ends_at_bridge { "" } else { UNDERLAY };
+    let agent = Agent::start_beside(eswitch, lab.backend, &format!("{ports}{source}underlay = \"p0\"\n"));
     ovn.packets_go_by_hardware(&Stream::between([60, 60], THERE));
     ovn.nbctl(ACCESS_LISTS);
     ovn.packets_go_by_hardware(&Stream::between([61, 61], THERE));
