@@ -380,7 +380,10 @@ impl Agent {
                 self.renew_mirroring();
             }
             match events.try_next() {
-                Ok(DeviceEvent::Changed { cause }) => schedule.note(cause),
+                Ok(DeviceEvent::Changed { cause }) => {
+                    self.queue.note_change(cause);
+                    schedule.note(cause);
+                }
                 Ok(DeviceEvent::RuleLost(rule)) => self.queue.lost(rule),
                 // Somebody has removed the network device of a tap.
                 Ok(DeviceEvent::PortChanged(port)) if port.is_tap() => self.renew_mirroring(),

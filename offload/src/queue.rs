@@ -147,6 +147,11 @@ impl OffloadQueue {
         }
     }
 
+    /// Takes note that a cause has changed, so that no flow in the device's hands is refused for it any more.
+    pub fn note_change(&self, cause: Cause) {
+        self.table.note_change(cause, self.clock.now());
+    }
+
     /// Has refused flows tried again that wait for one of these causes, behind everything that is new.
     pub fn retry(&self, causes: impl IntoIterator<Item = Cause>) {
         self.retries.begin(causes);

@@ -16,25 +16,28 @@ use crate::time::Timestamp;
 pub(super) struct Changes([AtomicU64; u8::BITS as usize]);
 
 impl Changes {
-    fn note(&self, kinds: u8, now: Timestamp) {
-        for (kind, changed) in self.0.iter().enumerate() {
-            if kinds & 1 << kind != 0 {
-                changed.fetch_max(now.0, Ordering::Relaxed);
-            }
-        }
-        // Before it is looked which flows wait. Either that one is found, or this is.
-        fence(Ordering::SeqCst);
-    }
-
     /// Whether a cause of this kind has changed since then. To be asked once it can be found that the flow waits for it.
     fn has_changed(&self, cause: Cause, since: Timestamp) -> bool {
+        // Either this finds the change, or who tries flows again for it finds the flow.
         fence(Ordering::SeqCst);
-        let place = cause.kind().trailing_zeros() as usize;
-        self.0.get(place).is_some_and(|changed| changed.load(Ordering::Relaxed) > since.0)
+        self.of(cause).is_some_and(|changed| changed.load(Ordering::Relaxed) > since.0)
+    }
+
+    fn of(&self, cause: Cause) -> Option<&AtomicU64> {
+        self.0.get(cause.kind().trailing_zeros() as usize)
     }
 }
 
 impl FlowTable {
+    /// Takes note that a cause has changed, before flows that wait for it are [tried again](Self::retry): a refusal of a flow that was asked for
+    /// before, and of which the table hears later, is out of date.
+    pub fn note_change(&self, cause: Cause, now: Timestamp) {
+        if let Some(changed) = self.changes.of(cause) {
+            changed.fetch_max(now.0, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+        }
+    }
+
     /// Has refused flows tried again that wait for one of these causes, and so removals that were refused, from a slot on;
     /// hands those to look at to `enqueue`. At most so many are [tried](super::Census::retries) at a time: then it gives the
     /// slot to go on from once there are fewer.
@@ -49,9 +52,6 @@ impl FlowTable {
         enqueue: &mut dyn FnMut(Accepted),
     ) -> Option<u32> {
         let kinds = causes.iter().fold(0, |kinds, cause| kinds | cause.kind());
-        if from == 0 {
-            self.changes.note(kinds & !Cause::Time.kind(), now);
-        }
         let mut from = from;
         while let Some(slots) = self.arena.next_awaiting(from, kinds) {
             from = slots.end;
