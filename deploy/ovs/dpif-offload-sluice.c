@@ -1474,7 +1474,7 @@ sluice_port_add(struct dpif_offload *offload, struct netdev *netdev, odp_port_t 
     dpif_offload_set_netdev_offload(netdev, offload);
     ovs_mutex_lock(&sluice->mutex);
     send_port(sluice, port, OVS_VPORT_CMD_NEW);
-    /* It may be what they lacked. */
+    /* Flows may have been refused for want of it. */
     forget_names(&sluice->refused);
     ovs_mutex_unlock(&sluice->mutex);
     return 0;
