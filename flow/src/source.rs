@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use crate::backend::MeterCounters;
+use crate::cause::Cause;
 use crate::flow::Flow;
 use crate::meter::{Meter, MeterId};
 use crate::origin::Origin;
@@ -93,6 +94,8 @@ pub struct Standing {
     pub ufid: Ufid,
     /// How far it has come.
     pub state: FlowState,
+    /// What would have to change before the device takes it, if it is refused and not for good.
+    pub waits_for: Option<Cause>,
     /// All that the device has counted of it.
     pub packets: u64,
     /// The same in bytes.

@@ -56,6 +56,7 @@ impl<'a> AgentIntake<'a> {
         is_wanted.then(|| Standing {
             ufid: view.flow.ufid,
             state: view.state,
+            waits_for: view.refusal.as_ref().filter(|_| view.state == FlowState::Refused).and_then(|why| why.cause()),
             packets: view.counters.packets,
             bytes: view.counters.bytes,
             idle: view.counters.used.map(|used| self.agent.clock.now().since(used)),

@@ -33,8 +33,8 @@ fn entry(port: u16, timeout: u64) -> Entry {
 }
 
 fn standing(ufid: u128, packets: u64) -> Standing {
-    let (state, bytes, idle, tcp_flags) = (FlowState::Offloaded, 0, None, 0);
-    Standing { ufid: Ufid(ufid), state, packets, bytes, idle, tcp_flags }
+    let (state, waits_for, bytes, idle, tcp_flags) = (FlowState::Offloaded, None, 0, None, 0);
+    Standing { ufid: Ufid(ufid), state, waits_for, packets, bytes, idle, tcp_flags }
 }
 
 /// A connection with three flows in its original direction, 1 to 3, and one in the other, 4.

@@ -1,7 +1,7 @@
 //! What is told of a datapath, on its way to the agent; and what has come of it, on its way back.
 
+use sluice_flow::FlowState;
 use sluice_flow::source::{Intake, SourceReport, Standing};
-use sluice_flow::{FlowState, Ufid};
 use sluice_netdev::netlink::attribute::Malformed;
 
 use super::Options;
@@ -44,7 +44,7 @@ pub(super) struct Follower<'a> {
 #[derive(Default)]
 pub(super) struct Looked {
     /// The device has refused these, or has lost them.
-    pub(super) refused: Vec<Ufid>,
+    pub(super) refused: Vec<Standing>,
     /// Somebody has deleted some by a command.
     pub(super) misses_some: bool,
 }
@@ -112,7 +112,7 @@ impl Follower<'_> {
                 feedback.tell(&standing);
             }
             if standing.state == FlowState::Refused {
-                looked.refused.push(standing.ufid);
+                looked.refused.push(standing);
             }
         };
         if self.has_told_all {

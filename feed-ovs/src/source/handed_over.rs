@@ -14,8 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use sluice_feedback::{Door, MeterCount, Peer};
-use sluice_flow::source::{Intake, Source, SourceReport};
-use sluice_flow::{FlowState, Origin, Ufid};
+use sluice_flow::source::{Intake, Source, SourceReport, Standing};
+use sluice_flow::{Cause, FlowState, Origin, Ufid};
 
 use super::feedback::Feedback;
 use super::flows::Flows;
@@ -40,6 +40,8 @@ const FAMILIES: Families = Families {
 /// How long it is waited for messages while the device has not said of all flows whether it takes them; and while it has.
 const SOON: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_millis(100);
+/// How long a flow may wait for the way to its next hop. The kernel has asked a neighbour twice by then (`retrans_time_ms`).
+const NEXT_HOP: Duration = Duration::from_secs(2);
 /// How long an answer may wait for room. ovs-vswitchd reads at least twice a second.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// So many UFIDs go into one answer.
@@ -129,7 +131,8 @@ impl Source for HandedOverSource {
                 has_told_all: false,
             };
             let told = Instant::now();
-            let session = Session { door: &self.door, listener, follower, pending: VecDeque::new(), told };
+            let unanswered = Unanswered::default();
+            let session = Session { door: &self.door, listener, follower, unanswered, told };
             left = session.run(stops).err().and_then(|trouble| {
                 tracing::warn!("no flows are handed over any more: {trouble}");
                 trouble.is_silence().then(|| Left::by(&process)).flatten()
@@ -158,9 +161,17 @@ struct Session<'a> {
     door: &'a Door,
     listener: Listener,
     follower: Follower<'a>,
-    /// Flows of which the device has not said whether it takes them, in the order in which they came.
-    pending: VecDeque<(Ufid, Instant)>,
+    unanswered: Unanswered,
     told: Instant,
+}
+
+/// Flows of which it is not certain yet whether the device takes them.
+#[derive(Default)]
+struct Unanswered {
+    /// Those of which it has not said so, in the order in which they came.
+    pending: VecDeque<(Ufid, Instant)>,
+    /// Those that it does not take until it knows the way to their next hop, which may be a matter of milliseconds.
+    waiting: VecDeque<(Ufid, Instant)>,
 }
 
 impl Session<'_> {
@@ -194,7 +205,7 @@ impl Session<'_> {
     }
 
     fn hear(&mut self) -> Result<(), Trouble> {
-        let Self { listener, follower, pending, .. } = self;
+        let Self { listener, follower, unanswered: Unanswered { pending, .. }, .. } = self;
         let at_most = if pending.is_empty() { LOOK } else { SOON };
         let mut failed = None;
         listener.receive(at_most, &mut |notification| match take(follower, notification) {
@@ -205,29 +216,20 @@ impl Session<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Gives flows back that the device has refused. They have their answers in about the order in which they came, so that it is enough to look
-    /// at the oldest; one that waits for long is left to [`Self::tell`].
+    /// Gives flows back that the device has refused.
     fn settle(&mut self) -> Result<(), Trouble> {
         let (flows, intake) = (&self.follower.flows, self.follower.intake);
-        let mut refused = Vec::new();
-        while let Some((ufid, since)) = self.pending.front() {
-            let state = intake.standing(*ufid).map(|standing| standing.state);
-            if state == Some(FlowState::Pending) && since.elapsed() < LOOK {
-                break;
-            }
-            let is_there = matches!(state, Some(FlowState::Pending | FlowState::Offloaded | FlowState::Partial));
-            if !is_there && flows.has(*ufid) {
-                refused.push(*ufid);
-            }
-            self.pending.pop_front();
-        }
+        let mut refused = self.unanswered.take_refused(intake);
+        refused.retain(|ufid| flows.has(*ufid));
         self.give_back(&refused)
     }
 
     /// Tells what was counted, and gives flows back that the device has lost, or that somebody has deleted by a command.
     fn tell(&mut self) -> Result<(), Trouble> {
         self.told = Instant::now();
-        let Looked { refused: mut lost, misses_some } = self.follower.tell();
+        let Looked { refused, misses_some } = self.follower.tell();
+        let mut lost: Vec<Ufid> =
+            refused.iter().filter(|standing| !self.unanswered.waits(standing)).map(|standing| standing.ufid).collect();
         if misses_some {
             let mut wanted = HashSet::new();
             self.follower.intake.visit(&mut |standing| _ = wanted.insert(standing.ufid));
@@ -254,6 +256,39 @@ impl Session<'_> {
             }
         }
         Ok(())
+    }
+}
+
+impl Unanswered {
+    /// Takes those that are refused, and those that somebody has deleted. Answers come in about the order in which the flows came, so that it is
+    /// enough to look at the oldest; one that waits for long is left to [`Session::tell`].
+    fn take_refused(&mut self, intake: &dyn Intake) -> Vec<Ufid> {
+        let mut refused = Vec::new();
+        while let Some((ufid, since)) = self.pending.front().copied() {
+            let standing = intake.standing(ufid);
+            match standing.map(|standing| standing.state) {
+                Some(FlowState::Pending) if since.elapsed() < LOOK => break,
+                Some(FlowState::Pending | FlowState::Offloaded | FlowState::Partial) => {}
+                _ if standing.is_some_and(|standing| self.waits(&standing)) => {}
+                _ => refused.push(ufid),
+            }
+            self.pending.pop_front();
+        }
+        while let Some((ufid, _)) = self.waiting.pop_front_if(|(_, since)| since.elapsed() >= NEXT_HOP) {
+            if intake.standing(ufid).is_none_or(|standing| standing.state == FlowState::Refused) {
+                refused.push(ufid);
+            }
+        }
+        refused
+    }
+
+    /// Whether a refused flow is to be tried again before it is given back.
+    fn waits(&mut self, standing: &Standing) -> bool {
+        let waits = matches!(standing.waits_for, Some(Cause::Neighbour(_)));
+        if waits {
+            self.waiting.push_back((standing.ufid, Instant::now()));
+        }
+        waits
     }
 }
 

@@ -107,7 +107,7 @@ impl Meters {
 fn told(id: MeterId, counters: &MeterCounters, before: &MeterCounters) -> [Standing; 2] {
     let standing = |count: MeterCount, packets, bytes| {
         let state = FlowState::Offloaded;
-        Standing { ufid: count.name(id.0), state, packets, bytes, idle: None, tcp_flags: 0 }
+        Standing { ufid: count.name(id.0), state, waits_for: None, packets, bytes, idle: None, tcp_flags: 0 }
     };
     let since = |now: u64, before: u64| now.saturating_sub(before);
     let dropped_bytes = |counters: &MeterCounters| counters.dropped_bytes.unwrap_or_default();

@@ -18,6 +18,7 @@ mod frames;
 mod generated;
 mod generated_tunnels;
 mod geneve;
+mod handed_over;
 mod kernel;
 mod largest;
 mod layout;
