@@ -46,9 +46,11 @@ VLOG_DEFINE_THIS_MODULE(dpif_offload_sluice);
 /* Messages are those of the kernel's families ovs_datapath, ovs_vport, ovs_flow and ovs_meter, under these numbers. */
 enum { FAMILY_DATAPATH = 0x10, FAMILY_VPORT, FAMILY_FLOW, FAMILY_METER };
 
-/* How long it takes until the agent is looked for again, and until a refused flow may be sent again; in ms. */
+/* How long it takes until the agent is looked for again; and until a refused flow is sent again, twice as long each time up to the second of these;
+ * in ms. */
 #define AGAIN 1000
 #define REFUSED_FOR 60000
+#define REFUSED_AT_MOST 600000
 /* How many flows are remembered by name: as many as a datapath has. */
 #define MAX_NAMES 200000
 /* How long the end of a flow may wait for room on its way to the agent; in seconds. */
@@ -80,7 +82,8 @@ struct sluice_flow {
 struct sluice_name {
     struct hmap_node node;
     ovs_u128 ufid;
-    long long int until; /* When a refused one may be sent again. */
+    /* When a refused one may be sent again, and how long after it was refused that is. */
+    long long int until, wait;
 };
 
 /* A recirculation id that a flow of the kernel's datapath leads to. */
@@ -121,11 +124,12 @@ struct sluice_offload {
     struct hmap flows;
     struct hmap matches; /* The same by what they match. */
     struct hmap moving; /* Flows that the datapath has until the agent has a rule for them. */
-    bool must_look;     /* For such flows, because there is another agent. */
+    bool must_look;     /* For such flows, because the agent may take some that it did not take before. */
     bool is_looking;    /* So what changes in the datapath is not moved. */
     unsigned long long int round; /* The rounds of the revalidators are counted. */
     struct ovs_list orphans;
     struct hmap refused; /* Names of flows that the agent has refused, or is not asked for. */
+    long long int look_at; /* When it may be asked for the next of them. */
     struct hmap doubles; /* Names of flows that the datapath has under another one. */
     struct hmap chains;
     struct hmap meters;
@@ -467,7 +471,7 @@ name_find(const struct hmap *names, const ovs_u128 *ufid)
     return NULL;
 }
 
-static void
+static struct sluice_name *
 remember_name(struct hmap *names, const ovs_u128 *ufid)
 {
     struct sluice_name *name = name_find(names, ufid);
@@ -476,11 +480,11 @@ remember_name(struct hmap *names, const ovs_u128 *ufid)
         if (hmap_count(names) >= MAX_NAMES) {
             forget_names(names);
         }
-        name = xmalloc(sizeof *name);
+        name = xzalloc(sizeof *name);
         name->ufid = *ufid;
         hmap_insert(names, &name->node, hash_ufid(ufid));
     }
-    name->until = time_msec() + REFUSED_FOR;
+    return name;
 }
 
 /* Forgets a flow; false if there was nothing to forget. */
@@ -496,16 +500,62 @@ forget_name(struct hmap *names, const ovs_u128 *ufid)
     return name != NULL;
 }
 
+/* Refused flows. What the device has not taken it may take later: it has room again, or a port or a neighbour is there. A flow that has traffic all
+ * the time is not put anew, so all flows of the datapath are looked through for those that may be sent again. */
+
+static void
+remember_refused(struct sluice_offload *sluice, const ovs_u128 *ufid)
+{
+    struct sluice_name *name = remember_name(&sluice->refused, ufid);
+
+    name->wait = name->wait ? MIN(2 * name->wait, REFUSED_AT_MOST) : REFUSED_FOR;
+    name->until = time_msec() + name->wait;
+    sluice->look_at = MIN(sluice->look_at, name->until);
+}
+
 static bool
-is_refused(struct sluice_offload *sluice, const ovs_u128 *ufid)
+is_refused(const struct sluice_offload *sluice, const ovs_u128 *ufid)
 {
     const struct sluice_name *name = name_find(&sluice->refused, ufid);
 
-    if (name && time_msec() >= name->until) {
-        forget_name(&sluice->refused, ufid);
-        return false;
+    return name && time_msec() < name->until;
+}
+
+static size_t
+count_refused(const struct sluice_offload *sluice)
+{
+    const struct sluice_name *name;
+    long long int now = time_msec();
+    size_t count = 0;
+
+    HMAP_FOR_EACH (name, node, &sluice->refused) {
+        count += now < name->until;
     }
-    return name != NULL;
+    return count;
+}
+
+/* Forgets those that may be sent and are not there any more, and finds when the next one may be. */
+static void
+pass_refused(struct sluice_offload *sluice)
+{
+    long long int now = time_msec();
+    struct sluice_name *name;
+
+    HMAP_FOR_EACH_SAFE (name, node, &sluice->refused) {
+        if (now < name->until) {
+            sluice->look_at = MIN(sluice->look_at, name->until);
+        } else if (!flow_find(&sluice->moving, &name->ufid)) {
+            hmap_remove(&sluice->refused, &name->node);
+            free(name);
+        }
+    }
+}
+
+static void
+forget_refused(struct sluice_offload *sluice)
+{
+    forget_names(&sluice->refused);
+    sluice->look_at = LLONG_MAX;
 }
 
 static void
@@ -535,7 +585,7 @@ disconnect(struct sluice_offload *sluice, const char *why)
         flow_orphan(sluice, flow);
     }
     forget_flows(&sluice->moving);
-    forget_names(&sluice->refused);
+    forget_refused(sluice);
     HMAP_FOR_EACH (meter, node, &sluice->meters) {
         meter_stats(sluice, meter, &meter->reached, &meter->dropped);
     }
@@ -640,13 +690,13 @@ refuse(struct sluice_offload *sluice, const ovs_u128 *ufid)
 
     if (flow) {
         flow_take_back(sluice, flow);
-        remember_name(&sluice->refused, ufid);
+        remember_refused(sluice, ufid);
         return;
     }
     flow = flow_find(&sluice->moving, ufid);
     if (flow) {
         flow->is_refused = true;
-        remember_name(&sluice->refused, ufid);
+        remember_refused(sluice, ufid);
     }
 }
 
@@ -865,8 +915,8 @@ put_orphans(struct sluice_offload *sluice, struct dpif *dpif)
     }
 }
 
-/* Flows that move. The datapath has had them before there was an agent. They are sent to it, and have a rule in the device then, which sees
- * packets before the datapath does. The revalidators go round once more, for what the datapath has counted is lost to ovs-vswitchd when the flow
+/* Flows that move. The datapath has them because there was no agent, or because it has refused them. They are sent to it, and have a rule in the
+ * device then, which sees packets before the datapath does. The revalidators go round once more, for what the datapath has counted is lost to ovs-vswitchd when the flow
  * is shown in another place. Then it leaves the datapath. So a packet is always forwarded, and counted once. */
 
 /* Leaves a flow where it is. The agent may have it. */
@@ -880,7 +930,7 @@ stay(struct sluice_offload *sluice, struct sluice_flow *flow)
     flow_free(flow);
 }
 
-/* Finds all flows of the datapath. One that was changed or deleted while it was looked for may be told as it was before, and stays. */
+/* Finds all flows of the datapath. One that was changed or deleted while it was looked for may be told as it was before, and stays for now. */
 static void
 move_begin(struct sluice_offload *sluice, struct dpif *dpif)
 {
@@ -916,6 +966,7 @@ move_begin(struct sluice_offload *sluice, struct dpif *dpif)
     dpif_flow_dump_destroy(dump);
 
     ovs_mutex_lock(&sluice->mutex);
+    pass_refused(sluice);
     sluice->is_looking = false;
     ovs_mutex_unlock(&sluice->mutex);
 }
@@ -1007,9 +1058,10 @@ move_flows(struct sluice_offload *sluice)
     looks = sluice->is_looking;
     must_move = looks || !hmap_is_empty(&sluice->moving) || !ovs_list_is_empty(&sluice->orphans);
     /* What is counted must be known. It is looked in the next round, when all is over that somebody was about to change before. */
-    if (sluice->must_look && sluice->memory.words) {
+    if (!looks && (sluice->must_look || time_msec() >= sluice->look_at) && sluice->memory.words) {
         sluice->must_look = false;
         sluice->is_looking = true;
+        sluice->look_at = LLONG_MAX;
     }
     ovs_mutex_unlock(&sluice->mutex);
     if (!must_move || dpif_open(sluice->datapath, TYPE, &dpif)) {
@@ -1177,7 +1229,7 @@ note_change(struct sluice_offload *sluice, const struct dpif_op *op)
     const ovs_u128 *ufid = changed_flow(op);
 
     if (ufid) {
-        remember_name(&sluice->refused, ufid);
+        remember_refused(sluice, ufid);
     }
 }
 
@@ -1474,8 +1526,11 @@ sluice_port_add(struct dpif_offload *offload, struct netdev *netdev, odp_port_t 
     dpif_offload_set_netdev_offload(netdev, offload);
     ovs_mutex_lock(&sluice->mutex);
     send_port(sluice, port, OVS_VPORT_CMD_NEW);
-    /* Flows may have been refused for want of it. */
-    forget_names(&sluice->refused);
+    /* Flows may have been refused for want of it; but what was changed while it is looked must not move. */
+    if (!sluice->is_looking) {
+        forget_refused(sluice);
+    }
+    sluice->must_look = sluice->is_greeted;
     ovs_mutex_unlock(&sluice->mutex);
     return 0;
 }
@@ -1530,6 +1585,7 @@ sluice_open(const struct dpif_offload_class *class, struct dpif *dpif, struct dp
     hmap_init(&sluice->moving);
     ovs_list_init(&sluice->orphans);
     hmap_init(&sluice->refused);
+    sluice->look_at = LLONG_MAX;
     hmap_init(&sluice->doubles);
     hmap_init(&sluice->chains);
     hmap_init(&sluice->meters);
@@ -1605,9 +1661,9 @@ sluice_get_debug(const struct dpif_offload *offload, struct ds *ds, struct json 
 
     if (ds) {
         ovs_mutex_lock(&sluice->mutex);
-        ds_put_format(ds, "  - %s: %s, %"PRIuSIZE" flows and %"PRIuSIZE" that move, %"PRIuSIZE" refused lately, counters %s\n",
+        ds_put_format(ds, "  - %s: %s, %"PRIuSIZE" flows and %"PRIuSIZE" that move, %"PRIuSIZE" refused, counters %s\n",
                       sluice->run_dir, sluice->socket >= 0 ? "connected" : "not connected", hmap_count(&sluice->flows),
-                      hmap_count(&sluice->moving), hmap_count(&sluice->refused), sluice->memory.words ? "shared" : "not there");
+                      hmap_count(&sluice->moving), count_refused(sluice), sluice->memory.words ? "shared" : "not there");
         ovs_mutex_unlock(&sluice->mutex);
     }
 }

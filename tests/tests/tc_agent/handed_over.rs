@@ -1,6 +1,6 @@
 //! An Open vSwitch 4.0 that is built with our provider, and hands its flows over.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sluice_tests::daemon::Daemon;
@@ -15,6 +15,8 @@ pub(crate) const TABLE: &str = "[source.ovs]\nhanded_over = true\n";
 const BOTH: &[&str] = &["client", "server"];
 /// The client's port, whose datagrams Open vSwitch may truncate, which tc cannot.
 const TRUNCATED: u16 = 6001;
+/// How long Open vSwitch does not hand a flow over that was given back (`deploy/ovs`).
+const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 pub(crate) fn flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own() {
     run("modprobe openvswitch");
@@ -61,6 +63,34 @@ pub(crate) fn flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refuse
     survive(&switch, &vswitchd, daemon);
 }
 
+/// A flow that has packets all the time is in the datapath all the time, so that Open vSwitch does not put it anew.
+pub(crate) fn flows_that_ovs_hands_over_in_vain_are_handed_over_again() {
+    run("modprobe openvswitch");
+    let switch = Switch::set_up();
+    let vswitchd = start_ovs(&switch, BOTH);
+    vswitchd.set_rule("udp,in_port=client,actions=output:server");
+    let daemon = source::start(&switch, TABLE);
+    let stream = Stream::start();
+    let moves = |when: &str| {
+        eventually(&format!("the flow has a rule {when}"), || is_forwarded(&daemon));
+        eventually("it has left the datapath", || places(&vswitchd) == [true]);
+    };
+    let is_given_back = || {
+        daemon.sluice(&["flush"]);
+        eventually("the datapath has it", || places(&vswitchd) == [false]);
+        Instant::now()
+    };
+    moves("at first");
+    let since = is_given_back();
+    vswitchd.configure("add-port br0 other -- set interface other type=internal");
+    moves("when a port has come");
+    assert!(since.elapsed() < REFUSED_FOR, "it is the time that has moved it");
+    let since = is_given_back();
+    moves("after a minute");
+    assert!(since.elapsed() >= REFUSED_FOR, "the agent is asked too early");
+    stream.end_without_loss();
+}
+
 /// Packets come before the agent has put their flow in. They differ where the flow does not look, for which Open vSwitch gives each another UFID.
 pub(crate) fn a_flow_that_ovs_hands_over_has_one_name_however_its_first_packets_differ() {
     const FIRST: u16 = 5;
@@ -76,17 +106,12 @@ pub(crate) fn a_flow_that_ovs_hands_over_has_one_name_however_its_first_packets_
     for port in SOURCE..SOURCE + FIRST {
         assert_eq!(stream::send_from(port, 1), 1, "ovs-vswitchd has not forwarded it");
     }
-    let places = || {
-        let dump = vswitchd.appctl(&["dpctl/dump-flows", "-m", "--names", "filter=udp"]).unwrap();
-        let lines = dump.lines().filter(|line| line.contains("in_port(client)"));
-        lines.map(|line| line.contains("dp:sluice")).collect::<Vec<_>>()
-    };
-    assert_eq!(places(), [true]);
+    assert_eq!(places(&vswitchd), [true]);
     daemon.signal("CONT");
     eventually("the flow has a rule", || is_forwarded(&daemon));
     let sent = stream::sent_from(SOURCE + FIRST, 20) + u64::from(FIRST);
     eventually("OpenFlow has counted each packet once", || counted_by(&vswitchd, "udp,") == sent);
-    assert_eq!(places(), [true]);
+    assert_eq!(places(&vswitchd), [true]);
     assert_eq!(daemon.appctl(&["exit"]).code, Some(0));
 }
 
@@ -226,6 +251,13 @@ fn shown(vswitchd: &OffloadingVswitchd, port: u16) -> Vec<String> {
     let dump = vswitchd.appctl(&["dpctl/dump-flows", "-m", "--names"]).unwrap();
     let port = format!("udp(src={port}");
     dump.lines().filter(|line| line.contains("in_port(client)") && line.contains(&port)).map(str::to_owned).collect()
+}
+
+/// Of each flow of the client's datagrams, whether it is shown as ours and not as the datapath's.
+fn places(vswitchd: &OffloadingVswitchd) -> Vec<bool> {
+    let dump = vswitchd.appctl(&["dpctl/dump-flows", "-m", "--names", "filter=udp"]).unwrap();
+    let lines = dump.lines().filter(|line| line.contains("in_port(client)"));
+    lines.map(|line| line.contains("dp:sluice")).collect()
 }
 
 /// Whether Open vSwitch has flows of the client's first port, all of them in one place.

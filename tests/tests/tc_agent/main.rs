@@ -67,6 +67,9 @@ const NATIVE: &[Story] = &[
     ("flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own", |_| {
         handed_over::flows_that_ovs_hands_over_are_forwarded_and_counted_and_the_refused_are_its_own();
     }),
+    ("flows_that_ovs_hands_over_in_vain_are_handed_over_again", |_| {
+        handed_over::flows_that_ovs_hands_over_in_vain_are_handed_over_again();
+    }),
     ("a_flow_that_ovs_hands_over_has_one_name_however_its_first_packets_differ", |_| {
         handed_over::a_flow_that_ovs_hands_over_has_one_name_however_its_first_packets_differ();
     }),
