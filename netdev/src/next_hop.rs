@@ -63,6 +63,8 @@ pub struct NextHop {
     pub egress_mac: MacAddress,
     /// The bytes of the longest packet of IP that it takes.
     pub mtu: u32,
+    /// Whether it puts a tag of a VLAN on (a device of type `vlan`).
+    pub puts_tag: bool,
     /// The Ethernet address of whom they are given to.
     pub mac: MacAddress,
     /// The address that they come from.
@@ -155,6 +157,7 @@ struct Way {
     name: String,
     mac: MacAddress,
     mtu: u32,
+    puts_tag: bool,
 }
 
 /// What was notified.
@@ -306,12 +309,13 @@ impl NextHops {
                 followed.route = Some(way);
             }
         }
-        let Some(Way { route, name, mac, mtu }) =
+        let Some(Way { route, name, mac, mtu, puts_tag }) =
             self.targets.get(&target).and_then(|followed| followed.route.as_ref())
         else {
             return Ok(Err(NoNextHop::NotUnicast { destination }));
         };
-        let (key, egress, egress_mac, mtu) = ((route.egress, route.neighbour), name.clone(), *mac, *mtu);
+        let (key, egress, egress_mac) = ((route.egress, route.neighbour), name.clone(), *mac);
+        let (mtu, puts_tag) = (*mtu, *puts_tag);
         let source = route.source.unwrap_or(match destination {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -329,7 +333,7 @@ impl NextHops {
         };
         Ok(match known {
             Neighbour { mac: Some(mac), .. } => {
-                Ok(NextHop { egress, egress_index: key.0, egress_mac, mtu, mac, source })
+                Ok(NextHop { egress, egress_index: key.0, egress_mac, mtu, puts_tag, mac, source })
             }
             Neighbour { has_failed: true, .. } => Err(NoNextHop::Silent { neighbour: key.1, egress }),
             _ => Err(NoNextHop::Unknown { neighbour: key.1, egress }),
@@ -358,7 +362,7 @@ impl NextHops {
         Ok(match device {
             Some(egress) if egress.is_up => {
                 let mtu = route.mtu.unwrap_or(egress.mtu);
-                let way = |mac| Way { route, name: egress.name.clone(), mac, mtu };
+                let way = |mac| Way { route, name: egress.name.clone(), mac, mtu, puts_tag: egress.puts_tag };
                 egress.mac.map(way).ok_or_else(|| none(egress.name))
             }
             Some(egress) => Err(none(egress.name)),

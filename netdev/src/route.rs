@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netlink_packet_core::Parseable;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use rustix::io::Errno;
 
 use crate::control::Control;
@@ -77,6 +77,8 @@ pub(crate) struct Egress {
     pub(crate) mac: Option<MacAddress>,
     pub(crate) mtu: u32,
     pub(crate) is_up: bool,
+    /// It puts a tag of a VLAN on.
+    pub(crate) puts_tag: bool,
 }
 
 /// Asks the kernel for its way to an address: that of its own packets, or of those that came in by a device. Fails with its reason if it
@@ -203,12 +205,13 @@ pub(crate) fn egress(control: &mut Control, ifindex: Ifindex) -> Result<Option<E
     let answer = control.request("look up a device", kind::GET_LINK, 0, body, |message| {
         let link = LinkMessage::parse(message.payload).map_err(|_| Malformed::Truncated { place: "link" })?;
         let is_up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
-        let mut egress = Egress { name: String::new(), mac: None, mtu: 0, is_up };
+        let mut egress = Egress { name: String::new(), mac: None, mtu: 0, is_up, puts_tag: false };
         for attribute in link.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => egress.name = name,
                 LinkAttribute::Address(bytes) => egress.mac = bytes.try_into().ok(),
                 LinkAttribute::Mtu(mtu) => egress.mtu = mtu,
+                LinkAttribute::LinkInfo(parts) => egress.puts_tag = parts.contains(&LinkInfo::Kind(InfoKind::Vlan)),
                 _ => {}
             }
         }

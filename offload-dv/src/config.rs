@@ -52,6 +52,7 @@ pub struct Config {
     pub vports: BTreeMap<String, u16>,
     /// By which port packets with outer headers leave that the host's routes send to another network device, by the names of both. So it is where an
     /// internal port of Open vSwitch has the address of this end of tunnels, and Open vSwitch sends what leaves there on to the uplink as it is.
+    /// A device that puts a tag of a VLAN on is refused.
     /// Default none: routes must lead to the port that is the tunnel's underlay.
     pub leaves_by: BTreeMap<String, String>,
     /// How long a call of libmlx5 may take, in seconds. One that takes longer means that the device has failed: the agent ends with exit

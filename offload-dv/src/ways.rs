@@ -121,9 +121,14 @@ impl Follower {
 
 /// The way to a next hop that is found, if it leaves by this port.
 fn way(found: &Result<NextHop, NoNextHop>, port: &str, leaves_by: &BTreeMap<String, String>) -> Result<Way, String> {
-    let NextHop { egress, egress_mac, mac, source, .. } = found.as_ref().map_err(NoNextHop::to_string)?;
+    let NextHop { egress, egress_mac, puts_tag, mac, source, .. } = found.as_ref().map_err(NoNextHop::to_string)?;
     if egress != port && leaves_by.get(egress).is_none_or(|leaves_by| leaves_by != port) {
         return Err(format!("packets leave by {egress}, not by {port}, and no `leaves_by` in [dv] says otherwise"));
+    }
+    if *puts_tag {
+        return Err(format!(
+            "packets leave by {egress}, which puts a tag on, and the device would send them without one"
+        ));
     }
     Ok(Way { egress_mac: *egress_mac, mac: *mac, source: *source })
 }
@@ -146,11 +151,12 @@ mod tests {
                 egress_index: Ifindex(7),
                 egress_mac: [2, 0, 0, 0, 0, 1],
                 mtu: 1500,
+                puts_tag: egress.contains('.'),
                 mac: [2, 0, 0, 0, 0, 2],
                 source: [192, 0, 2, 1].into(),
             })
         };
-        let leaves_by = BTreeMap::from([("br-ex".to_owned(), "p0".to_owned())]);
+        let leaves_by = BTreeMap::from(["br-ex", "p0.7"].map(|name| (name.to_owned(), "p0".to_owned())));
         let (p0, bridge) = (way(&by("p0"), "p0", &leaves_by), way(&by("br-ex"), "p0", &leaves_by));
         assert_eq!(p0.clone().map(|way| way.egress_mac), Ok([2, 0, 0, 0, 0, 1]));
         assert_eq!(p0, bridge);
@@ -158,5 +164,7 @@ mod tests {
             let reason = way(&by(egress), port, &leaves_by).unwrap_err();
             assert!(reason.starts_with(&format!("packets leave by {egress}, not by {port}")), "{reason}");
         }
+        let reason = way(&by("p0.7"), "p0", &leaves_by).unwrap_err();
+        assert!(reason.starts_with("packets leave by p0.7, which puts a tag on"), "{reason}");
     }
 }

@@ -12,6 +12,7 @@ mod ingress;
 mod lag;
 mod monitor;
 mod netdevsim;
+mod next_hops;
 mod overrun;
 mod space;
 mod tunnels;
@@ -61,6 +62,7 @@ fn inside() -> ExitCode {
         tunnels::STORIES,
         ingress::STORIES,
         lag::STORIES,
+        next_hops::STORIES,
     ];
     let has_netdevsim = simulator::load();
     let simulated = netdevsim::STORIES.iter().filter(|(name, _)| is_wanted(name));
