@@ -183,10 +183,6 @@ pub(crate) fn rules_of_flows_that_ovs_hands_over_outlive_it_until_the_next_one_i
     eventually("the agent says why", || daemon.log().contains("hands nothing over"));
 }
 
-pub(crate) fn tunnels_that_ovs_hands_over_are_entered_and_left_by_rules() {
-    source::forward_through_tunnel("handed_over = true\n", start_ovs);
-}
-
 /// Packets for which the kernel's datapath has asked ovs-vswitchd.
 fn missed(vswitchd: &OffloadingVswitchd) -> u64 {
     let show = vswitchd.appctl(&["dpctl/show"]).unwrap();

@@ -27,6 +27,7 @@ mod sessions;
 mod simulated;
 mod source;
 mod stream;
+mod tunnels;
 mod upgrade;
 
 use std::process::{Command, ExitCode};
@@ -83,7 +84,7 @@ const NATIVE: &[Story] = &[
         metered::meters_that_ovs_hands_over_limit_in_the_device_and_are_counted_in_openflow();
     }),
     ("tunnels_that_ovs_hands_over_are_entered_and_left_by_rules", |_| {
-        handed_over::tunnels_that_ovs_hands_over_are_entered_and_left_by_rules();
+        tunnels::tunnels_that_ovs_hands_over_are_entered_and_left_by_rules();
     }),
 ];
 
@@ -113,7 +114,7 @@ const STORIES: &[Story] = &[
     ("connections_go_on_in_later_chains_and_what_misses_there_begins_again_in_ovs", |_| {
         source::connections_go_on_in_later_chains_and_what_misses_there_begins_again_in_ovs();
     }),
-    ("tunnels_of_ovs_are_entered_and_left_before_it", |_| source::tunnels_of_ovs_are_entered_and_left_before_it()),
+    ("tunnels_of_ovs_are_entered_and_left_before_it", |_| tunnels::tunnels_of_ovs_are_entered_and_left_before_it()),
     ("a_flow_that_changes_under_traffic_is_stale_for_less_than_said", |many| {
         source::a_flow_that_changes_under_traffic_is_stale_for_less_than_said(many.changes);
     }),
