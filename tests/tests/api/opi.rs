@@ -305,7 +305,7 @@ async fn many_sessions_that_end_at_once_and_begin_again_are_each_told_once_a_lif
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(told.iter().all(|lives| lives.len() == LIVES) && hits[0] > 50, "{hits:?}");
+    assert!(told.iter().all(|lives| lives.len() == LIVES) && hits[0] > 10, "{hits:?}");
     let counted = [0, 1].map(|direction| told.iter().flatten().map(|life| life[direction]).sum::<u64>());
     assert_eq!(counted, hits, "every packet in one life");
     assert_eq!((closed(&mut calls, 0).await, all(&mut calls).await), (vec![], vec![]));

@@ -17,6 +17,12 @@ const PATIENCE: Duration = Duration::from_secs(1_500);
 /// How long it may take over one script.
 const SCRIPT: Duration = Duration::from_secs(300);
 
+/// Shows what an agent and an Open vSwitch have, if they run.
+const STATE: &str = "exec 2>&1
+    tail -n 40 /tmp/agent/log || true
+    for words in show 'dump-flows -m'; do timeout 20 /tmp/sluice --run-dir /tmp/agent/run $words | head -n 60 || true; done
+    timeout 20 ovs-appctl -t /tmp/ovs/ctl dpctl/dump-flows -m | head -n 60 || true";
+
 pub(crate) struct Guest {
     folder: PathBuf,
     machine: Mutex<Child>,
@@ -111,7 +117,10 @@ impl Guest {
             if is_so(&out) {
                 return out;
             }
-            assert!(Instant::now() < deadline, "{what}:\n{}", out.get(..SHOWN).unwrap_or(&out));
+            if Instant::now() >= deadline {
+                let state = self.attempt(STATE).out;
+                panic!("{what}:\n{}\n{state}", out.get(..SHOWN).unwrap_or(&out));
+            }
             thread::sleep(Duration::from_millis(200));
         }
     }
