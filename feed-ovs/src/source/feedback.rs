@@ -11,7 +11,7 @@ use sluice_flow::source::Standing;
 
 use crate::wire::now;
 
-/// A library that has the memory of an earlier agent offers it within so long.
+/// A library that tells of meters asks within so long.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why nothing can be told to ovs-vswitchd.
@@ -30,7 +30,7 @@ pub(super) struct Feedback {
     publisher: Publisher,
     handover: Handover,
     begun: Instant,
-    /// A library has asked, so that what an earlier agent has published is known.
+    /// A library has asked, and has given the memory of an earlier agent back if it had one, so that what that has published is known.
     was_asked: bool,
     told: HashMap<Ufid, Told>,
     is_full: bool,
@@ -95,9 +95,9 @@ impl Feedback {
         self.handover.connected() > 0
     }
 
-    /// Whether it is known what an earlier agent has published. Nothing is told before that.
-    pub(super) fn may_tell(&self) -> bool {
-        self.was_asked || self.begun.elapsed() >= PATIENCE
+    /// Whether it is known what an earlier agent has published. Nothing is told before that, which nobody would hear either.
+    pub(super) const fn may_tell(&self) -> bool {
+        self.was_asked
     }
 
     /// Who tells of meters now, if that has been known before or is now.
@@ -174,4 +174,38 @@ impl Feedback {
 
 fn milliseconds() -> u64 {
     u64::try_from(now().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    use sluice_feedback::protocol::{Message, send};
+    use sluice_flow::FlowState;
+
+    use super::*;
+
+    #[test]
+    fn what_is_counted_before_a_library_gives_the_memory_of_an_earlier_agent_back_comes_on_top_of_that() {
+        const UFID: Ufid = Ufid(7);
+        let standing = |packets| {
+            let (state, waits_for, idle, tcp_flags) = (FlowState::Offloaded, None, None, 0);
+            Standing { ufid: UFID, state, waits_for, packets, bytes: 60 * packets, idle, tcp_flags }
+        };
+        let mut earlier = Publisher::create(16, 1).unwrap();
+        earlier.publish(UFID, Totals { packets: 10, bytes: 600, ..Totals::default() }).unwrap();
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("feedback");
+        let mut feedback = Feedback::open(&path, 16, false).unwrap();
+        // However late it comes.
+        feedback.begun = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+        feedback.tell(&standing(3));
+        let library = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None).unwrap();
+        connect(&library, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        assert!(send(&library, Message::Hello { tells_meters: true }, Some(earlier.file())));
+        feedback.serve();
+        feedback.tell(&standing(4));
+        let told = feedback.publisher.get(UFID).map(|totals| (totals.packets, totals.bytes));
+        assert_eq!(told, Some((14, 840)));
+    }
 }
