@@ -536,7 +536,7 @@ count_refused(const struct sluice_offload *sluice)
 
 /* Forgets those that may be sent and are not there any more, and finds when the next one may be. */
 static void
-pass_refused(struct sluice_offload *sluice)
+review_refused(struct sluice_offload *sluice)
 {
     long long int now = time_msec();
     struct sluice_name *name;
@@ -916,8 +916,8 @@ put_orphans(struct sluice_offload *sluice, struct dpif *dpif)
 }
 
 /* Flows that move. The datapath has them because there was no agent, or because it has refused them. They are sent to it, and have a rule in the
- * device then, which sees packets before the datapath does. The revalidators go round once more, for what the datapath has counted is lost to ovs-vswitchd when the flow
- * is shown in another place. Then it leaves the datapath. So a packet is always forwarded, and counted once. */
+ * device then, which sees packets before the datapath does. The revalidators go round once more, for what the datapath has counted is lost to
+ * ovs-vswitchd when the flow is shown in another place. Then it leaves the datapath. So a packet is always forwarded, and counted once. */
 
 /* Leaves a flow where it is. The agent may have it. */
 static void
@@ -966,7 +966,7 @@ move_begin(struct sluice_offload *sluice, struct dpif *dpif)
     dpif_flow_dump_destroy(dump);
 
     ovs_mutex_lock(&sluice->mutex);
-    pass_refused(sluice);
+    review_refused(sluice);
     sluice->is_looking = false;
     ovs_mutex_unlock(&sluice->mutex);
 }
