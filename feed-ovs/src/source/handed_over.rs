@@ -228,8 +228,11 @@ impl Session<'_> {
     fn tell(&mut self) -> Result<(), Trouble> {
         self.told = Instant::now();
         let Looked { refused, misses_some } = self.follower.tell();
-        let mut lost: Vec<Ufid> =
-            refused.iter().filter(|standing| !self.unanswered.waits(standing)).map(|standing| standing.ufid).collect();
+        let mut lost: Vec<Ufid> = refused
+            .iter()
+            .filter(|standing| !self.unanswered.lets_wait(standing))
+            .map(|standing| standing.ufid)
+            .collect();
         if misses_some {
             let mut wanted = HashSet::new();
             self.follower.intake.visit(&mut |standing| _ = wanted.insert(standing.ufid));
@@ -269,7 +272,7 @@ impl Unanswered {
             match standing.map(|standing| standing.state) {
                 Some(FlowState::Pending) if since.elapsed() < LOOK => break,
                 Some(FlowState::Pending | FlowState::Offloaded | FlowState::Partial) => {}
-                _ if standing.is_some_and(|standing| self.waits(&standing)) => {}
+                _ if standing.is_some_and(|standing| self.lets_wait(&standing)) => {}
                 _ => refused.push(ufid),
             }
             self.pending.pop_front();
@@ -282,8 +285,8 @@ impl Unanswered {
         refused
     }
 
-    /// Whether a refused flow is to be tried again before it is given back.
-    fn waits(&mut self, standing: &Standing) -> bool {
+    /// Lets a refused flow wait for the way to its next hop, if that is what it waits for. Returns whether it does.
+    fn lets_wait(&mut self, standing: &Standing) -> bool {
         let waits = matches!(standing.waits_for, Some(Cause::Neighbour(_)));
         if waits {
             self.waiting.push_back((standing.ufid, Instant::now()));
