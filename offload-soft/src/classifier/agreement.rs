@@ -52,6 +52,16 @@ impl Agreement {
     }
 }
 
+impl Clone for Agreement {
+    fn clone(&self) -> Self {
+        let clone = |value: &Value| {
+            let Value { index, value, agreed } = value;
+            Value { index: *index, value: *value, agreed: AtomicU64::new(agreed.load(Ordering::SeqCst)) }
+        };
+        Self(self.0.iter().map(clone).collect())
+    }
+}
+
 impl Value {
     #[inline]
     fn difference(&self, key: &Key) -> u64 {

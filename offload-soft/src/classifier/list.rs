@@ -11,7 +11,7 @@ use sluice_flow::priority::Priority;
 
 use super::entries::Entries;
 use super::hints::Hints;
-use super::subtable::{SHARDS, Subtable};
+use super::subtable::Subtable;
 use super::table::{Hash, Table, Word, words};
 use super::view::{hash, shard_of};
 
@@ -23,8 +23,8 @@ const MANY: usize = 3;
 pub(super) struct List {
     pub(super) entries: Entries<Entry>,
     index: Arc<Index>,
-    /// Rules, as far as the entries know.
-    rules: usize,
+    /// Rules that the tables of all entries have room for.
+    room: usize,
     /// If there are many subtables.
     pub(super) hints: Option<Arc<Hints>>,
 }
@@ -33,10 +33,8 @@ pub(super) struct List {
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) words: Arc<[Word]>,
-    pub(super) tables: Arc<[Table; SHARDS]>,
+    pub(super) tables: Arc<[Table]>,
     pub(super) subtable: Arc<Subtable>,
-    /// Rules in it when a table of it was last changed for a larger one, and [`SHARDS`] at least: so many may be there before the first is.
-    rules: usize,
 }
 
 /// What changes only as subtables come and go.
@@ -79,7 +77,7 @@ impl List {
     }
 
     /// The list with one subtable more, which has the number that was [free](List::free_number), behind those of the same priority.
-    pub(super) fn with(&self, subtable: Arc<Subtable>, tables: [Table; SHARDS]) -> Self {
+    pub(super) fn with(&self, subtable: Arc<Subtable>) -> Self {
         let mut list = self.clone();
         let at = list.entries.partition_point(|other| other.subtable.priority >= subtable.priority);
         let index = Arc::make_mut(&mut list.index);
@@ -90,9 +88,9 @@ impl List {
         }
         index.union = words(&union([&index.union[..], &subtable.words])).collect();
         index.united += 1;
-        let words = subtable.words.clone();
-        list.entries.insert(at, Entry { words, tables: Arc::new(tables), subtable, rules: SHARDS });
-        list.rules += SHARDS;
+        let entry = Entry::of(subtable);
+        list.room += entry.room();
+        list.entries.insert(at, entry);
         list.place(at..list.entries.len());
         list.fit_hints();
         list
@@ -108,7 +106,7 @@ impl List {
             index.by_mask.remove(sorted + behind);
         }
         index.free.push(subtable.number);
-        list.rules -= list.entries[at].rules;
+        list.room -= list.entries[at].room();
         let last = list.entries.len() - 1;
         if list.entries[last].subtable.priority == subtable.priority {
             list.entries.swap_remove(at);
@@ -124,14 +122,25 @@ impl List {
 
     /// The list with another table in a shard of a subtable.
     pub(super) fn with_table(&self, subtable: &Subtable, shard: usize, table: &Table) -> Self {
+        self.with_changed(subtable.number, |entry| {
+            let tables = entry.tables.iter().enumerate();
+            let tables = tables.map(|(place, before)| if place == shard { table } else { before }.clone()).collect();
+            Entry { tables, ..entry.clone() }
+        })
+    }
+
+    /// The list with another subtable in the place of the one that has its number.
+    pub(super) fn with_another(&self, subtable: Arc<Subtable>) -> Self {
+        self.with_changed(subtable.number, |_| Entry::of(subtable))
+    }
+
+    fn with_changed(&self, number: u32, change: impl FnOnce(&Entry) -> Entry) -> Self {
         let mut list = self.clone();
-        if let Some(place) = list.index.places.get(subtable.number as usize) {
-            let entry = &self.entries[*place as usize];
-            let mut tables = <[Table; SHARDS]>::clone(&entry.tables);
-            tables[shard] = table.clone();
-            let rules = usize::try_from(subtable.users.load(Ordering::Relaxed)).unwrap_or(0).max(SHARDS);
-            list.rules = list.rules - entry.rules + rules;
-            list.entries.replace(*place as usize, Entry { tables: Arc::new(tables), rules, ..entry.clone() });
+        if let Some(place) = list.index.places.get(number as usize) {
+            let before = &self.entries[*place as usize];
+            let changed = change(before);
+            list.room = list.room - before.room() + changed.room();
+            list.entries.replace(*place as usize, changed);
         }
         list.fit_hints();
         list
@@ -178,8 +187,10 @@ impl List {
             self.hints = None;
             return;
         }
-        if self.hints.as_ref().is_none_or(|hints| hints.are_too_few(self.rules)) {
-            self.hints = Some(Arc::new(Hints::for_rules(self.rules)));
+        // A table that grows has twice the room, so that on average a quarter of it is free.
+        let rules = self.room - self.room / 4;
+        if self.hints.as_ref().is_none_or(|hints| hints.are_too_few(rules)) {
+            self.hints = Some(Arc::new(Hints::for_rules(rules)));
         }
     }
 
@@ -194,11 +205,20 @@ impl List {
 }
 
 impl Entry {
+    fn of(subtable: Arc<Subtable>) -> Self {
+        Self { words: subtable.words.clone(), tables: subtable.tables(), subtable }
+    }
+
+    /// Rules that its tables have room for.
+    fn room(&self) -> usize {
+        self.tables.iter().map(Table::capacity).sum()
+    }
+
     /// The table that the packet is in if the subtable has it, and the hash to find it by.
     #[inline]
     pub(super) fn table(&self, hasher: &RandomState, key: &Key) -> (&Table, Hash) {
         let hash = hash(hasher, &self.words, key);
-        (&self.tables[shard_of(hash)], Hash(hash))
+        (&self.tables[shard_of(hash, self.tables.len())], Hash(hash))
     }
 
     /// Reads what describes the subtable, so that it is at hand.

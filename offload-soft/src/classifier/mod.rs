@@ -5,7 +5,8 @@
 //! the last packet of the same flow was found in comes first, and those whose rules all share a value that the packet does
 //! not have are left out. A lookup takes no lock and allocates nothing: it walks a
 //! snapshot of the list of subtables, and the tables themselves are atomics. Changes to a subtable take the lock of one
-//! of its shards; only a new subtable, an empty one that goes, and a shard that grows change the list.
+//! of its shards; the list changes only for a new subtable, one that is divided into more shards, an empty one that goes,
+//! and a shard that grows.
 
 mod agreement;
 mod entries;
@@ -17,7 +18,7 @@ mod table;
 mod view;
 
 use std::hash::{BuildHasher, Hash as _, Hasher};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
@@ -27,9 +28,8 @@ use sluice_flow::key::{Key, Match};
 use sluice_flow::priority::Priority;
 
 use crate::quiescence::Pin;
-use agreement::Agreement;
 use list::List;
-use subtable::{GONE, SHARDS, Subtable};
+use subtable::{GONE, Subtable};
 use table::{DeadRow, Hash, Table, Word, Writer, listed_words};
 use view::{hash, shard_of};
 
@@ -93,9 +93,7 @@ impl Classifier {
 
     /// Links a rule. Lookups that begin from now on find it.
     pub fn insert(&self, matching: &Match, priority: Priority, rule: u32) -> Result<(), Occupied> {
-        let words = listed_words(&matching.mask);
-        let subtable = self.enter(priority, words, &matching.key);
-        self.link(&subtable, &matching.key, rule)
+        self.insert_near(&mut Hint::default(), &matching.key, || matching.mask, priority, rule)
     }
 
     /// The same for one of many rules with the same mask, with the hint that all of them have and no others. Bits of the key
@@ -109,36 +107,56 @@ impl Classifier {
         rule: u32,
     ) -> Result<(), Occupied> {
         let near = hint.0.upgrade().filter(|subtable| subtable.priority == priority && subtable.join());
-        let subtable = match near {
-            Some(subtable) => {
-                subtable.agreement.narrow(key);
-                subtable
+        if let Some(subtable) = near {
+            subtable.agreement.narrow(key);
+            if let Some(linked) = self.link(&subtable, key, rule) {
+                return linked;
             }
-            None => {
-                let subtable = self.enter(priority, listed_words(&mask()), key);
-                hint.0 = Arc::downgrade(&subtable);
-                subtable
+        }
+        let words = listed_words(&mask());
+        loop {
+            let subtable = self.enter(priority, &words, key);
+            hint.0 = Arc::downgrade(&subtable);
+            if let Some(linked) = self.link(&subtable, key, rule) {
+                return linked;
             }
-        };
-        self.link(&subtable, key, rule)
+        }
     }
 
-    /// Links a rule in a subtable that was [entered](Classifier::enter) for it.
-    fn link(&self, subtable: &Arc<Subtable>, key: &Key, rule: u32) -> Result<(), Occupied> {
+    /// Links a rule in a subtable that was [entered](Classifier::enter) for it; `None` if another one is in its place by now.
+    fn link(&self, subtable: &Arc<Subtable>, key: &Key, rule: u32) -> Option<Result<(), Occupied>> {
         let words = &subtable.words;
-        let hash = hash(&self.hasher, words, key);
-        let mut writer = subtable.shards[shard_of(hash)].lock();
-        if let Some(found) = writer.find(Hash(hash), words, key) {
+        let hash = |key: &Key| hash(&self.hasher, words, key);
+        let hashed = hash(key);
+        let shard = shard_of(hashed, subtable.shards.len());
+        let mut writer = subtable.shards[shard].lock();
+        if subtable.is_gone() {
+            return None;
+        }
+        if let Some(found) = writer.find(Hash(hashed), words, key) {
             drop(writer);
             self.leave(subtable);
-            return Err(Occupied { rule: found.rule });
+            return Some(Err(Occupied { rule: found.rule }));
         }
         if writer.is_full() {
-            let table = writer.rebuild(words, |key| Hash(self::hash(&self.hasher, words, key)));
-            self.publish(subtable, shard_of(hash), table);
+            if subtable.is_crowded(&writer) {
+                self.divide(subtable, &writer, hash);
+                return None;
+            }
+            let table = writer.rebuild(words, |key| Hash(hash(key)));
+            self.publish(subtable, shard, table);
         }
-        writer.insert(Hash(hash), words, key, rule);
-        Ok(())
+        writer.insert(Hash(hashed), words, key, rule);
+        Some(Ok(()))
+    }
+
+    /// Has one with more locks take the place of a subtable, whose only one is held.
+    fn divide(&self, subtable: &Subtable, writer: &Writer, hash: impl Fn(&Key) -> u64) {
+        let divided = Arc::new(subtable.divided(writer, hash));
+        let _changing = self.structure.lock();
+        // Whoever has joined it meanwhile has linked nothing yet, and whoever is about to leave has unlinked: neither counts.
+        subtable.users.store(GONE, Ordering::SeqCst);
+        self.list.store(Arc::new(self.list.load().with_another(divided)));
     }
 
     /// Unlinks a rule. Lookups that begin from now on do not find it; `None` if it is not linked.
@@ -157,23 +175,34 @@ impl Classifier {
     ) -> Option<Unlinked> {
         let near = hint.0.upgrade().filter(|subtable| subtable.priority == priority);
         // One that has gone meanwhile has no rule, and the mask may have another one by now.
-        if let Some(unlinked) = near.and_then(|subtable| self.unlink(subtable, key, rule)) {
+        if let Some(unlinked) = near.and_then(|subtable| self.unlink(&subtable, key, rule)) {
             return Some(unlinked);
         }
         let words = listed_words(&mask());
-        let list = self.list.load();
-        let subtable = &list.find(self.mask_hash(priority, &words), priority, &words)?.subtable;
-        hint.0 = Arc::downgrade(subtable);
-        self.unlink(Arc::clone(subtable), key, rule)
+        let mask_hash = self.mask_hash(priority, &words);
+        loop {
+            let list = self.list.load();
+            let subtable = &list.find(mask_hash, priority, &words)?.subtable;
+            hint.0 = Arc::downgrade(subtable);
+            let unlinked = self.unlink(subtable, key, rule);
+            if unlinked.is_some() || !subtable.is_gone() {
+                return unlinked;
+            }
+        }
     }
 
-    /// Unlinks a rule of a subtable, if it is linked there.
-    fn unlink(&self, subtable: Arc<Subtable>, key: &Key, rule: u32) -> Option<Unlinked> {
+    /// Unlinks a rule of a subtable, if it is linked there and the subtable has not gone.
+    fn unlink(&self, subtable: &Arc<Subtable>, key: &Key, rule: u32) -> Option<Unlinked> {
         let hash = hash(&self.hasher, &subtable.words, key);
-        let shard = shard_of(hash);
-        let dead = subtable.shards[shard].lock().remove(Hash(hash), &subtable.words, key, rule)?;
-        self.leave(&subtable);
-        Some(Unlinked { subtable, shard, dead })
+        let shard = shard_of(hash, subtable.shards.len());
+        let mut writer = subtable.shards[shard].lock();
+        if subtable.is_gone() {
+            return None;
+        }
+        let dead = writer.remove(Hash(hash), &subtable.words, key, rule)?;
+        drop(writer);
+        self.leave(subtable);
+        Some(Unlinked { subtable: Arc::clone(subtable), shard, dead })
     }
 
     /// Orders the subtables of equal priority by how often they were hit lately. Readers are not held up.
@@ -191,10 +220,10 @@ impl Classifier {
 
     /// The subtable of a priority and mask, made if need be, which lets packets of the key in, and is kept from going
     /// until [`Classifier::leave`].
-    fn enter(&self, priority: Priority, words: Vec<Word>, key: &Key) -> Arc<Subtable> {
-        let hash = self.mask_hash(priority, &words);
+    fn enter(&self, priority: Priority, words: &[Word], key: &Key) -> Arc<Subtable> {
+        let hash = self.mask_hash(priority, words);
         loop {
-            if let Some(entry) = self.list.load().find(hash, priority, &words) {
+            if let Some(entry) = self.list.load().find(hash, priority, words) {
                 if entry.subtable.join() {
                     entry.subtable.agreement.narrow(key);
                     return Arc::clone(&entry.subtable);
@@ -204,22 +233,11 @@ impl Classifier {
             }
             let _changing = self.structure.lock();
             let list = self.list.load();
-            if list.find(hash, priority, &words).is_some() {
+            if list.find(hash, priority, words).is_some() {
                 continue;
             }
-            let writers: [Writer; SHARDS] = std::array::from_fn(|_| Writer::new(&words));
-            let tables: [Table; SHARDS] = std::array::from_fn(|shard| writers[shard].table().clone());
-            let subtable = Arc::new(Subtable {
-                priority,
-                agreement: Agreement::of(&words, key),
-                words: words.into(),
-                hash,
-                number: list.free_number(),
-                hits: AtomicU64::new(0),
-                users: AtomicI64::new(1),
-                shards: writers.map(Mutex::new),
-            });
-            self.list.store(Arc::new(list.with(Arc::clone(&subtable), tables)));
+            let subtable = Arc::new(Subtable::new(priority, words, key, (hash, list.free_number())));
+            self.list.store(Arc::new(list.with(Arc::clone(&subtable))));
             return subtable;
         }
     }
@@ -261,6 +279,8 @@ impl Default for Classifier {
 mod tests {
     use sluice_flow::Field;
 
+    use crate::quiescence::Quiescence;
+
     use super::*;
 
     #[test]
@@ -277,5 +297,50 @@ mod tests {
         let second = classifier.remove_near(&mut hint, &key, || mask, priority, 2);
         assert!(second.is_some() && classifier.is_empty());
         assert!(classifier.remove_near(&mut hint, &key, || mask, priority, 2).is_none(), "it is not there any more");
+    }
+
+    #[test]
+    fn rules_that_come_and_go_while_their_subtable_is_divided_are_there_and_gone() {
+        const CALLERS: u32 = 3;
+        const RULES: u32 = 1_500;
+        let matching = |rule: u32| {
+            let mut matching = Match::default();
+            matching.set_exact(Field::Ipv4Dst, rule.into());
+            matching
+        };
+        let is_removed = |rule: u32| rule.is_multiple_of(4);
+        let mask = matching(0).mask;
+        let priority = Priority::default();
+        for _ in 0..20 {
+            let (classifier, quiescence) = (Classifier::new(), Quiescence::new());
+            let look_up = |rule: u32| classifier.view(&quiescence.pin()).lookup(&matching(rule).key);
+            let come_and_go = |first: u32| {
+                let (mut hint, mut hint_of_removal) = (Hint::default(), Hint::default());
+                for rule in (first..RULES * CALLERS).step_by(CALLERS as usize) {
+                    classifier.insert_near(&mut hint, &matching(rule).key, || mask, priority, rule).unwrap();
+                    assert_eq!(look_up(rule), Some(rule));
+                    // One that came a while ago, so that some are in a subtable and others in the one before.
+                    let Some(old) = rule.checked_sub(CALLERS * 50).filter(|old| is_removed(*old)) else { continue };
+                    let unlinked =
+                        classifier.remove_near(&mut hint_of_removal, &matching(old).key, || mask, priority, old);
+                    assert_eq!((unlinked.is_some(), look_up(old)), (true, None));
+                    quiescence.wait();
+                    unlinked.unwrap().give_back();
+                }
+            };
+            std::thread::scope(|scope| {
+                (0..CALLERS).for_each(|first| {
+                    scope.spawn(move || come_and_go(first));
+                });
+            });
+            let list = classifier.list.load();
+            let subtable = &list.entries[0].subtable;
+            assert_eq!((list.entries.len(), subtable.shards.len()), (1, 16));
+            let is_to_be_there = |rule: u32| !is_removed(rule) || rule >= (RULES - 50) * CALLERS;
+            let wrong = (0..RULES * CALLERS).find(|rule| look_up(*rule).is_some() != is_to_be_there(*rule));
+            assert_eq!(wrong, None);
+            let there = (0..RULES * CALLERS).filter(|rule| is_to_be_there(*rule)).count();
+            assert_eq!(subtable.users.load(Ordering::SeqCst), i64::try_from(there).unwrap());
+        }
     }
 }

@@ -93,6 +93,11 @@ impl Table {
         Self { buckets: (0..buckets).map(|_| Bucket::default()).collect(), rows }
     }
 
+    /// Entries that there is room for.
+    pub(super) fn capacity(&self) -> usize {
+        self.buckets.len() * FULL
+    }
+
     /// Reads where the buckets are, so that they are found at once.
     #[inline]
     pub(super) fn touch_places(&self) -> u64 {
@@ -157,10 +162,18 @@ impl Table {
 
     /// Any rule.
     pub(super) fn any(&self) -> Option<u32> {
-        self.buckets.iter().find_map(|bucket| {
-            let taken = bucket.control.load(Ordering::SeqCst) & TAGS;
-            let first = (taken.trailing_zeros() / 8) as usize;
-            if taken == 0 { None } else { self.rows.rule(bucket.cells[first].load(Ordering::SeqCst)) }
+        self.linked_rows().find_map(|row| self.rows.rule(row))
+    }
+
+    /// The rows that lookups find.
+    fn linked_rows(&self) -> impl Iterator<Item = u32> {
+        self.buckets.iter().flat_map(|bucket| {
+            let mut taken = taken_cells(bucket.control.load(Ordering::SeqCst));
+            std::iter::from_fn(move || {
+                let place = (taken != 0).then(|| first_cell(taken))?;
+                taken &= taken - 1;
+                Some(bucket.cells[place].load(Ordering::SeqCst))
+            })
         })
     }
 }
@@ -190,6 +203,17 @@ impl Writer {
         &self.table
     }
 
+    /// Entries that lookups find.
+    pub(super) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// Their keys, and their rules.
+    pub(super) fn entries(&self, words: &[Word]) -> impl Iterator<Item = (Key, u32)> {
+        let rows = &self.table.rows;
+        self.table.linked_rows().filter_map(move |row| Some((rows.read(row, words), rows.rule(row)?)))
+    }
+
     pub(super) fn find(&self, hash: Hash, words: &[Word], key: &Key) -> Option<Found> {
         self.table.find(hash, words, key)
     }
@@ -197,7 +221,7 @@ impl Writer {
     /// Whether one more entry needs a new table.
     pub(super) fn is_full(&self) -> bool {
         let no_row = self.free.is_empty() && self.fresh >= self.table.rows.capacity();
-        self.live >= self.table.buckets.len() * FULL || no_row
+        self.live >= self.table.capacity() || no_row
     }
 
     /// Makes a new table with room for more; the caller has to let the readers know it.
@@ -206,14 +230,7 @@ impl Writer {
         let entries = u32::try_from(buckets * FULL).unwrap_or(u32::MAX);
         let rows = self.table.rows.grown(entries.max(self.fresh.saturating_add(1)));
         let old = std::mem::replace(&mut self.table, Table::with_buckets(buckets, rows));
-        for bucket in old.buckets.iter() {
-            let mut taken = taken_cells(bucket.control.load(Ordering::SeqCst));
-            while taken != 0 {
-                let row = bucket.cells[first_cell(taken)].load(Ordering::SeqCst);
-                self.link(hash(&old.rows.read(row, words)), row);
-                taken &= taken - 1;
-            }
-        }
+        old.linked_rows().for_each(|row| self.link(hash(&old.rows.read(row, words)), row));
         &self.table
     }
 

@@ -10,7 +10,6 @@ use sluice_flow::priority::Priority;
 
 use super::hints::Hints;
 use super::list::{Entry, List};
-use super::subtable::SHARDS;
 use super::table::{Found, Hash, Table, Word};
 
 /// Packets that are looked up together, so that the memory that they need is fetched together (`NETDEV_MAX_BURST`).
@@ -174,8 +173,9 @@ pub(super) fn hash(hasher: &RandomState, words: &[Word], key: &Key) -> u64 {
     hasher.finish()
 }
 
+/// Which of so many shards, a power of two and sixteen at the most, a masked key is in.
 #[inline]
-pub(super) fn shard_of(hash: u64) -> usize {
+pub(super) fn shard_of(hash: u64, shards: usize) -> usize {
     // The highest four bits; table and tag use others.
-    (hash >> 60) as usize % SHARDS
+    (hash >> 60) as usize & (shards - 1)
 }
