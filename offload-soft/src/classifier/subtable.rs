@@ -62,7 +62,7 @@ impl Subtable {
         self.users.load(Ordering::SeqCst) < 0
     }
 
-    /// Its tables, for readers.
+    /// The tables of one that is not on the list yet, for readers.
     pub(super) fn tables(&self) -> Arc<[Table]> {
         self.shards.iter().map(|shard| shard.lock().table().clone()).collect()
     }
