@@ -51,6 +51,8 @@ enum { FAMILY_DATAPATH = 0x10, FAMILY_VPORT, FAMILY_FLOW, FAMILY_METER };
 #define AGAIN 1000
 #define REFUSED_FOR 60000
 #define REFUSED_AT_MOST 600000
+/* How often all flows of the datapath are looked through for such, at the most; in ms. */
+#define LOOK_EVERY 10000
 /* How many flows are remembered by name: as many as a datapath has. */
 #define MAX_NAMES 200000
 /* How long the end of a flow may wait for room on its way to the agent; in seconds. */
@@ -126,10 +128,12 @@ struct sluice_offload {
     struct hmap moving; /* Flows that the datapath has until the agent has a rule for them. */
     bool must_look;     /* For such flows, because the agent may take some that it did not take before. */
     bool is_looking;    /* So what changes in the datapath is not moved. */
+    unsigned long long int looks; /* They are counted. */
     unsigned long long int round; /* The rounds of the revalidators are counted. */
     struct ovs_list orphans;
     struct hmap refused; /* Names of flows that the agent has refused, or is not asked for. */
-    long long int look_at; /* When it may be asked for the next of them. */
+    long long int look_at; /* When it may be asked for the next of them; and before which time that is not looked at again. */
+    long long int look_after;
     struct hmap doubles; /* Names of flows that the datapath has under another one. */
     struct hmap chains;
     struct hmap meters;
@@ -1050,6 +1054,7 @@ static void
 move_flows(struct sluice_offload *sluice)
 {
     struct hmap_position position = { 0, 0 };
+    long long int now = time_msec();
     bool looks, must_move, goes_on;
     struct dpif *dpif;
 
@@ -1058,10 +1063,12 @@ move_flows(struct sluice_offload *sluice)
     looks = sluice->is_looking;
     must_move = looks || !hmap_is_empty(&sluice->moving) || !ovs_list_is_empty(&sluice->orphans);
     /* What is counted must be known. It is looked in the next round, when all is over that somebody was about to change before. */
-    if (!looks && (sluice->must_look || time_msec() >= sluice->look_at) && sluice->memory.words) {
+    if (!looks && (sluice->must_look || now >= MAX(sluice->look_at, sluice->look_after)) && sluice->memory.words) {
         sluice->must_look = false;
         sluice->is_looking = true;
+        sluice->looks++;
         sluice->look_at = LLONG_MAX;
+        sluice->look_after = now + LOOK_EVERY;
     }
     ovs_mutex_unlock(&sluice->mutex);
     if (!must_move || dpif_open(sluice->datapath, TYPE, &dpif)) {
@@ -1661,9 +1668,11 @@ sluice_get_debug(const struct dpif_offload *offload, struct ds *ds, struct json 
 
     if (ds) {
         ovs_mutex_lock(&sluice->mutex);
-        ds_put_format(ds, "  - %s: %s, %"PRIuSIZE" flows and %"PRIuSIZE" that move, %"PRIuSIZE" refused, counters %s\n",
+        ds_put_format(ds, "  - %s: %s, %"PRIuSIZE" flows and %"PRIuSIZE" that move, %"PRIuSIZE" refused, counters %s, "
+                      "datapath looked through %llu times\n",
                       sluice->run_dir, sluice->socket >= 0 ? "connected" : "not connected", hmap_count(&sluice->flows),
-                      hmap_count(&sluice->moving), count_refused(sluice), sluice->memory.words ? "shared" : "not there");
+                      hmap_count(&sluice->moving), count_refused(sluice), sluice->memory.words ? "shared" : "not there",
+                      sluice->looks);
         ovs_mutex_unlock(&sluice->mutex);
     }
 }

@@ -91,6 +91,36 @@ pub(crate) fn flows_that_ovs_hands_over_in_vain_are_handed_over_again() {
     stream.end_without_loss();
 }
 
+/// Flows that were refused one after another may be handed over again one after another, and the datapath has very many others.
+pub(crate) fn flows_that_ovs_hands_over_in_vain_are_not_looked_for_one_by_one() {
+    const FLOWS: u16 = 8;
+    run("modprobe openvswitch");
+    let switch = Switch::set_up();
+    let vswitchd = start_ovs(&switch, BOTH);
+    let daemon = source::start(&switch, TABLE);
+    let number = |before: &str, after: &str| {
+        let show = vswitchd.appctl(&["dpif/offload/show"]).unwrap();
+        let number = show.split(after).next().and_then(|text| text.rsplit(before).next()?.parse::<u16>().ok());
+        number.unwrap_or_else(|| panic!("no number between {before:?} and {after:?}: {show}"))
+    };
+    let refused = || number(" that move, ", " refused");
+    let looks = || number(" looked through ", " times");
+    eventually("the datapath was looked through for the agent", || looks() > 0);
+    for (before, port) in (0..FLOWS).zip(TRUNCATED..) {
+        vswitchd.set_rule(&format!("udp,in_port=client,tp_src={port},actions=output(port=server,max_len=1400)"));
+        eventually("one flow more is refused", || {
+            stream::send_from(port, 1);
+            refused() > before
+        });
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let before = looks();
+    eventually("all may be handed over again", || refused() == 0);
+    eventually("it is looked whether they are there", || looks() > before);
+    assert!((1..=3).contains(&(looks() - before)), "{before} times, and then {}", looks());
+    drop(daemon);
+}
+
 /// Packets come before the agent has put their flow in. They differ where the flow does not look, for which Open vSwitch gives each another UFID.
 pub(crate) fn a_flow_that_ovs_hands_over_has_one_name_however_its_first_packets_differ() {
     const FIRST: u16 = 5;
