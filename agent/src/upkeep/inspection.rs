@@ -1,8 +1,8 @@
 //! Rules that others have changed: those that the device heard of, and all in turn, are read back and compared with what is
 //! wanted, and made anew where they differ.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub struct Inspection {
     backend: Arc<dyn Backend>,
     table: Arc<FlowTable>,
     queue: Arc<OffloadQueue>,
+    /// Rules that were wrong in their turn in the last round.
+    suspects: HashSet<(FlowId, Handle)>,
     /// When rules were made anew in their turn.
     redone: HashMap<FlowId, Timestamp>,
 }
@@ -29,7 +31,7 @@ pub struct Inspection {
 impl Inspection {
     /// Of the rules of a device.
     pub fn new(backend: Arc<dyn Backend>, table: Arc<FlowTable>, queue: Arc<OffloadQueue>) -> Self {
-        Self { backend, table, queue, redone: HashMap::new() }
+        Self { backend, table, queue, suspects: HashSet::new(), redone: HashMap::new() }
     }
 
     /// Looks at those rules whose turn it is, and has those made anew that are not what is wanted. Says how many these are.
@@ -38,10 +40,20 @@ impl Inspection {
         let ToInspect { touched, due } = auditor.to_inspect();
         self.redone.retain(|_, at| now.since(*at) < PATIENCE);
         let mut wrong = self.wrong(auditor, &touched)?;
-        for (flow, handle) in self.wrong(auditor, &due)? {
-            if let Entry::Vacant(vacant) = self.redone.entry(flow) {
+        // A device that goes leaves the rules that send to it without their target, and is said to have gone some time after that
+        // (`rcu_barrier` in `dev_change_net_namespace` of the kernel). In the next round its flows are refused already.
+        let suspects = std::mem::take(&mut self.suspects);
+        let mut in_turn: BTreeSet<_> = suspects.iter().map(|(_, handle)| *handle).chain(due).collect();
+        for handle in &touched {
+            in_turn.remove(handle);
+        }
+        let in_turn: Vec<_> = in_turn.into_iter().collect();
+        for found in self.wrong(auditor, &in_turn)? {
+            if !suspects.contains(&found) {
+                self.suspects.insert(found);
+            } else if let Entry::Vacant(vacant) = self.redone.entry(found.0) {
                 vacant.insert(now);
-                wrong.push((flow, handle));
+                wrong.push(found);
             }
         }
         for (flow, _) in &wrong {

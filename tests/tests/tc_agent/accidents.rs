@@ -251,6 +251,27 @@ pub(crate) fn a_rule_forwards_again_when_the_device_that_it_sends_to_is_back() {
     forwards_again(&daemon);
 }
 
+/// Rules that have lost it are not what is wanted any more, until their flows are refused. The kernel has done that, and nobody else.
+pub(crate) fn a_device_that_goes_is_nobodys_change_of_the_rules_that_send_to_it() {
+    const FLOWS: u16 = 20;
+    const TIMES: usize = 40;
+    let switch = Switch::set_up();
+    let daemon = switch.start("tc.policy = \"skip_hw\"\nidle_timeout = \"none\"");
+    let lines: String = (0..FLOWS).map(|flow| format!("{} server\n", key(SERVER, PORT + flow))).collect();
+    let file = switch.folder().join("flows");
+    std::fs::write(&file, lines).unwrap();
+    sluice(&daemon, &["add-flows", file.to_str().unwrap()]);
+    let are = |state: &str| daemon.metric(&format!("sluice_flows{{state=\"{state}\"}}")) == Some(FLOWS.into());
+    for _ in 0..TIMES {
+        eventually("all flows have rules", || are("partial"));
+        move_away();
+        eventually("all are refused", || are("refused"));
+        move_back();
+    }
+    eventually("all flows have rules", || are("partial"));
+    assert_eq!(daemon.metric("sluice_rules_changed_by_others_total"), Some(0.0), "{}", daemon.log());
+}
+
 pub(crate) fn a_rule_forwards_again_when_its_tunnel_device_is_back() {
     const TUNNEL: &str = "[[port]]\nnumber = 3\nname = \"vx0\"\nkind = \"vxlan\"\nunderlay = 2\n";
     let switch = Switch::set_up();

@@ -71,6 +71,9 @@ const NATIVE: &[Story] = &[
     ("flows_that_ovs_hands_over_in_vain_are_handed_over_again", |_| {
         handed_over::flows_that_ovs_hands_over_in_vain_are_handed_over_again();
     }),
+    ("flows_that_ovs_hands_over_in_vain_are_not_looked_for_one_by_one", |_| {
+        handed_over::flows_that_ovs_hands_over_in_vain_are_not_looked_for_one_by_one();
+    }),
     ("a_flow_that_ovs_hands_over_has_one_name_however_its_first_packets_differ", |_| {
         handed_over::a_flow_that_ovs_hands_over_has_one_name_however_its_first_packets_differ();
     }),
@@ -185,6 +188,9 @@ const STORIES: &[Story] = &[
     }),
     ("a_rule_forwards_again_when_the_device_that_it_sends_to_is_back", |_| {
         accidents::a_rule_forwards_again_when_the_device_that_it_sends_to_is_back();
+    }),
+    ("a_device_that_goes_is_nobodys_change_of_the_rules_that_send_to_it", |_| {
+        accidents::a_device_that_goes_is_nobodys_change_of_the_rules_that_send_to_it();
     }),
     ("a_rule_forwards_again_when_its_tunnel_device_is_back", |_| {
         accidents::a_rule_forwards_again_when_its_tunnel_device_is_back();
