@@ -128,12 +128,12 @@ struct sluice_offload {
     struct hmap moving; /* Flows that the datapath has until the agent has a rule for them. */
     bool must_look;     /* For such flows, because the agent may take some that it did not take before. */
     bool is_looking;    /* So what changes in the datapath is not moved. */
-    unsigned long long int looks; /* They are counted. */
+    unsigned long long int looks; /* How often the datapath was looked through. */
     unsigned long long int round; /* The rounds of the revalidators are counted. */
     struct ovs_list orphans;
     struct hmap refused; /* Names of flows that the agent has refused, or is not asked for. */
-    long long int look_at; /* When it may be asked for the next of them; and before which time that is not looked at again. */
-    long long int look_after;
+    long long int look_at;    /* When it may be asked for the next of them. */
+    long long int look_after; /* When the datapath may be looked through for them again. */
     struct hmap doubles; /* Names of flows that the datapath has under another one. */
     struct hmap chains;
     struct hmap meters;
