@@ -251,7 +251,7 @@ pub(crate) fn a_rule_forwards_again_when_the_device_that_it_sends_to_is_back() {
     forwards_again(&daemon);
 }
 
-/// Rules that have lost it are not what is wanted any more, until their flows are refused. The kernel has done that, and nobody else.
+/// Rules that send to a device that goes lose their target, some time before their flows are refused. The kernel has done that, and nobody else.
 pub(crate) fn a_device_that_goes_is_nobodys_change_of_the_rules_that_send_to_it() {
     const FLOWS: u16 = 20;
     const TIMES: usize = 40;

@@ -224,7 +224,7 @@ pub(crate) fn a_next_hop_with_another_address_is_followed_and_streams_stay_alive
     let seen = frames.end(end);
     let old = seen.iter().filter(|(_, address)| *address != new).map(|(number, _)| *number).max().unwrap_or_default();
     println!(
-        "datagrams up to {first} are older than the change, {old} is the last to the old address, {changed} the first that was sent {BOUND:?} after it"
+        "datagrams up to {first} are older than the change, {old} is the last to the old address, {changed} was sent {BOUND:?} after it"
     );
     assert!(
         old < changed,
