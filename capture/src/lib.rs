@@ -7,18 +7,20 @@
 //! assert!(matches!(picture, Err(CaptureError::Format(_))));
 //! ```
 //!
-//! The `pcap-file` crate finds where a record begins and ends. What is in a record is read here, for the crate's own
-//! reading refuses captures with a short snap length, takes every pcapng time for nanoseconds, and leaves the padding
-//! on simple packets.
+//! The `pcap-file` crate finds where a record of a pcap file begins and ends. What is in a record is read here, and all of pcapng, for the
+//! crate's own reading refuses captures with a short snap length or with options that it does not expect, takes every pcapng time for
+//! nanoseconds, and leaves the padding on simple packets.
+
+mod blocks;
 
 use std::io::{self, Read};
 use std::time::Duration;
 
 use pcap_file::pcap::PcapParser;
-use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
 use pcap_file::pcapng::blocks::{ENHANCED_PACKET_BLOCK, PACKET_BLOCK, SIMPLE_PACKET_BLOCK};
-use pcap_file::pcapng::{PcapNgParser, RawBlock};
-use pcap_file::{DataLink, Endianness, PcapError, PcapResult, TsResolution};
+use pcap_file::{DataLink, PcapError, PcapResult, TsResolution};
+
+use blocks::{Block, Fields, Interface, Section};
 
 /// The longest record that is taken for one; a length beyond it is a wrong length.
 const RECORD_LIMIT: usize = 16 << 20;
@@ -78,7 +80,7 @@ pub struct Capture<R> {
 
 enum Format {
     Classic(PcapParser),
-    Blocks(PcapNgParser),
+    Blocks(Section),
 }
 
 impl<R: Read> Capture<R> {
@@ -92,8 +94,8 @@ impl<R: Read> Capture<R> {
             return Err(CaptureError::Format(source.rest().to_vec()));
         };
         if magic == PCAPNG_MAGIC {
-            let parser = source.record(PcapNgParser::new)?.ok_or(CaptureError::Truncated(0))?;
-            return Ok(Self { source, format: Format::Blocks(parser) });
+            let section = source.record(Section::begin)?.ok_or(CaptureError::Truncated(0))?;
+            return Ok(Self { source, format: Format::Blocks(section) });
         }
         if !PCAP_MAGICS.contains(&u32::from_be_bytes(magic)) {
             return Err(CaptureError::Format(magic.to_vec()));
@@ -109,7 +111,7 @@ impl<R: Read> Capture<R> {
         let Self { source, format } = self;
         match format {
             Format::Classic(parser) => next_record(source, parser),
-            Format::Blocks(parser) => next_block(source, parser),
+            Format::Blocks(section) => next_block(source, section),
         }
     }
 
@@ -134,13 +136,13 @@ fn next_record<R: Read>(source: &mut Source<R>, parser: &PcapParser) -> Result<O
     Ok(Some(Frame { time: Some(Duration::from_secs(seconds.into()) + fraction), data, is_cut }))
 }
 
-fn next_block<R: Read>(source: &mut Source<R>, parser: &mut PcapNgParser) -> Result<Option<Frame>, CaptureError> {
+fn next_block<R: Read>(source: &mut Source<R>, section: &mut Section) -> Result<Option<Frame>, CaptureError> {
     loop {
         let position = source.position;
         let block = source.record(|bytes| {
-            let (rest, RawBlock { type_, body, .. }) = parser.next_raw_block(bytes)?;
-            let is_packet = matches!(type_, ENHANCED_PACKET_BLOCK | SIMPLE_PACKET_BLOCK | PACKET_BLOCK);
-            Ok((rest, is_packet.then(|| (type_, body.into_owned()))))
+            let (rest, Block { kind, body }) = section.next_block(bytes)?;
+            let is_packet = matches!(kind, ENHANCED_PACKET_BLOCK | SIMPLE_PACKET_BLOCK | PACKET_BLOCK);
+            Ok((rest, is_packet.then(|| (kind, body.to_vec()))))
         })?;
         let (kind, body) = match block {
             None => return Ok(None),
@@ -148,11 +150,11 @@ fn next_block<R: Read>(source: &mut Source<R>, parser: &mut PcapNgParser) -> Res
             Some(Some(packet)) => packet,
         };
         let corrupt = |reason: &str| CaptureError::Corrupt { position, reason: reason.to_owned() };
-        let packet = Packet::read(kind, &body, parser.section().endianness);
+        let packet = Packet::read(kind, &Fields { bytes: &body, endianness: section.endianness });
         let packet = packet.ok_or_else(|| corrupt("it is too short for what it says is in it"))?;
-        let interface = usize::try_from(packet.interface).ok().and_then(|index| parser.interfaces().get(index));
+        let interface = usize::try_from(packet.interface).ok().and_then(|index| section.interfaces.get(index));
         let interface = interface.ok_or_else(|| corrupt("it is of an interface that is not described before it"))?;
-        check_link(interface.linktype, position)?;
+        check_link(interface.link, position)?;
         return Ok(Some(packet.into_frame(interface)));
     }
 }
@@ -168,64 +170,37 @@ struct Packet<'a> {
 
 impl<'a> Packet<'a> {
     /// Reads the body of a block of a kind that holds a packet.
-    fn read(kind: u32, body: &'a [u8], endianness: Endianness) -> Option<Self> {
-        let word = |offset: usize| {
-            let bytes = *body.get(offset..)?.first_chunk::<4>()?;
-            Some(if endianness.is_big() { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
-        };
+    fn read(kind: u32, body: &Fields<'a>) -> Option<Self> {
         if kind == SIMPLE_PACKET_BLOCK {
-            return Some(Self { interface: 0, time: None, original_length: word(0)?, data: body.get(4..)? });
+            return Some(Self { interface: 0, time: None, original_length: body.word(0)?, data: body.bytes.get(4..)? });
         }
-        let interface = match (kind, word(0)?) {
+        let interface = match (kind, body.word(0)?) {
             (ENHANCED_PACKET_BLOCK, interface) => interface,
             // The old packet block has a half-word for the interface, and one for drops behind it.
-            (_, halves) if endianness.is_big() => halves >> 16,
+            (_, halves) if body.endianness.is_big() => halves >> 16,
             (_, halves) => halves & 0xffff,
         };
-        let length = usize::try_from(word(12)?).ok()?;
+        let length = usize::try_from(body.word(12)?).ok()?;
         Some(Self {
             interface,
-            time: Some(u64::from(word(4)?) << 32 | u64::from(word(8)?)),
-            original_length: word(16)?,
-            data: body.get(20..)?.get(..length)?,
+            time: Some(u64::from(body.word(4)?) << 32 | u64::from(body.word(8)?)),
+            original_length: body.word(16)?,
+            data: body.bytes.get(20..)?.get(..length)?,
         })
     }
 
-    fn into_frame(self, interface: &InterfaceDescriptionBlock<'_>) -> Frame {
+    fn into_frame(self, interface: &Interface) -> Frame {
         let original_length = usize::try_from(self.original_length).unwrap_or(usize::MAX);
         let mut data = self.data;
         if self.time.is_none() {
             // A simple packet does not say how much of it was captured; the rest is padding.
-            let snap_length = usize::try_from(interface.snaplen).unwrap_or(usize::MAX);
+            let snap_length = usize::try_from(interface.snap_length).unwrap_or(usize::MAX);
             let most = if snap_length == 0 { original_length } else { original_length.min(snap_length) };
             data = data.get(..most).unwrap_or(data);
         }
-        let time = self.time.map(|units| since_1970(units, interface));
+        let time = self.time.map(|units| interface.time(units));
         Frame { time, data: data.to_vec(), is_cut: data.len() < original_length }
     }
-}
-
-/// The time that a number of units of an interface means: microseconds, if it does not say.
-fn since_1970(units: u64, interface: &InterfaceDescriptionBlock<'_>) -> Duration {
-    let (mut resolution, mut offset) = (6, 0);
-    for option in &interface.options {
-        match option {
-            InterfaceDescriptionOption::IfTsResol(value) => resolution = *value,
-            InterfaceDescriptionOption::IfTsOffset(value) => offset = *value,
-            _ => {}
-        }
-    }
-    const SECOND: u128 = 1_000_000_000;
-    let exponent = u32::from(resolution & 0x7f);
-    let nanoseconds = if resolution & 0x80 != 0 {
-        (u128::from(units) * SECOND) >> exponent
-    } else {
-        // Beyond 10^-38 nothing is left of 64 bits.
-        10_u128.checked_pow(exponent).map_or(0, |per_second| u128::from(units) * SECOND / per_second)
-    };
-    let seconds = u64::try_from(nanoseconds / SECOND).unwrap_or(u64::MAX);
-    let below = u32::try_from(nanoseconds % SECOND).unwrap_or(0);
-    Duration::new(seconds.saturating_add_signed(offset.cast_signed()), below)
 }
 
 fn check_link(link: DataLink, position: u64) -> Result<(), CaptureError> {

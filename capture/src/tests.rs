@@ -84,6 +84,54 @@ fn a_pcapng_capture_gives_packets_of_every_kind_with_their_time() {
 }
 
 #[test]
+fn what_does_not_matter_to_frames_is_passed_over_in_sections_and_interfaces() {
+    let comment = [&[0, 1, 0, 3][..], b"\xe9t\xe9\0"].concat();
+    let packet = block(6, &[words(&[0, 0, 3_000_000, 5, 5]), b"first".to_vec()].concat());
+    let section = |options: &[u8]| {
+        let fixed = words(&[0x1a2b_3c4d, 0x0001_0000, u32::MAX, u32::MAX]);
+        block(0x0a0d_0d0a, &[&fixed[..], options].concat())
+    };
+    let interface = |options: &[u8]| block(1, &[&words(&[1 << 16, 60])[..], options].concat());
+    let (time_zone, end) = (words(&[0x000a_0004, 3600]), words(&[0]));
+    let reserved = block(1, &words(&[1 << 16 | 7, 60]));
+    for (what, section, interface) in [
+        ("no option", section(&[]), interface(&[])),
+        ("no end of the options", section(&comment), interface(&time_zone)),
+        ("a comment in Latin-1", section(&[&comment[..], &end].concat()), interface(&[&comment[..], &end].concat())),
+        ("a time zone", section(&end), interface(&[&time_zone[..], &end].concat())),
+        ("something behind the end", section(&[&end[..], b"what"].concat()), interface(&[&end[..], b"what"].concat())),
+        ("a reserved number", section(&[]), reserved),
+    ] {
+        let (frames, error) = frames(&[section, interface, packet.clone()].concat());
+        assert_eq!(error, None, "{what}");
+        let wanted = Frame { time: Some(Duration::from_secs(3)), data: b"first".to_vec(), is_cut: false };
+        assert_eq!(frames, [wanted], "{what}");
+    }
+}
+
+#[test]
+fn each_section_has_its_own_byte_order_and_interfaces() {
+    let little = |kind: u32, body: &[u8]| {
+        let length = u32::try_from(body.len() + 12).unwrap().to_le_bytes();
+        [&kind.to_le_bytes()[..], &length, body, &length].concat()
+    };
+    let words_le = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
+    let little_section = little(0x0a0d_0d0a, &words_le(&[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]));
+    // In tenths of a second, and two seconds later than they say.
+    let tenths = little(1, &words_le(&[1, 60, 0x0001_0009, 1, 0x0008_000e, 2, 0, 0]));
+    let packet = little(6, &[&words_le(&[0, 0, 15, 4, 4])[..], b"tick"].concat());
+    let big = block(6, &[words(&[0, 0, 1_000, 3, 3]), b"big".to_vec()].concat());
+    let file = [section(), interface(1), big, little_section.clone(), tenths, packet.clone()].concat();
+    let (both, error) = frames(&file);
+    assert_eq!(error, None);
+    let times: Vec<_> = both.iter().map(|frame| frame.time.unwrap()).collect();
+    assert_eq!(times, [Duration::from_micros(1), Duration::from_millis(3_500)]);
+    let without = frames(&[section(), interface(1), little_section, packet].concat()).1;
+    let wanted = "corrupt record at byte 88: it is of an interface that is not described before it";
+    assert_eq!(without.as_deref(), Some(wanted));
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_place_after_the_frames_before_it() {
     let good = classic(1, &[(10, 0, 4, b"abcd"), (11, 0, 4, b"efgh")]);
     let (before, error) = frames(&good[..good.len() - 1]);
@@ -107,6 +155,14 @@ fn what_is_wrong_is_said_with_its_place_after_the_frames_before_it() {
         frames(&short).1.as_deref(),
         Some("corrupt record at byte 60: it is too short for what it says is in it")
     );
+    let wrong = |bytes: Vec<u8>| frames(&bytes).1.unwrap();
+    let endless_option = [section(), block(1, &words(&[1 << 16, 60, 0x0001_0009]))].concat();
+    assert!(wrong(endless_option).contains("byte 28: Invalid field value: an interface that is too short"));
+    let mut two_lengths = [section(), block(0xbad, &[])].concat();
+    *two_lengths.last_mut().unwrap() += 4;
+    assert!(wrong(two_lengths).contains("byte 28: Invalid field value: another length at the end of a block"));
+    assert!(wrong(block(0x0a0d_0d0a, &words(&[1, 2, 3, 4]))).contains("byte 0: Invalid field value: a section in"));
+    assert!(wrong(block(0x0a0d_0d0a, &words(&[0x1a2b_3c4d]))).contains("byte 0: Invalid field value: a section that"));
 }
 
 #[test]
@@ -128,15 +184,14 @@ fn what_is_no_capture_of_ethernet_is_refused() {
 
 #[test]
 fn times_of_any_resolution_are_read_without_overflow() {
-    let mut interface = InterfaceDescriptionBlock::new(DataLink::ETHERNET, 0);
-    assert_eq!(since_1970(1_500_000, &interface), Duration::from_millis(1_500));
+    let interface = |resolution, offset| Interface { link: DataLink::ETHERNET, snap_length: 0, resolution, offset };
     for resolution in 0..=255 {
-        interface.options =
-            vec![InterfaceDescriptionOption::IfTsResol(resolution), InterfaceDescriptionOption::IfTsOffset(u64::MAX)];
-        since_1970(u64::MAX, &interface);
+        for offset in [i64::MIN, i64::MAX] {
+            interface(resolution, offset).time(u64::MAX);
+        }
     }
-    interface.options = vec![InterfaceDescriptionOption::IfTsResol(0x80 | 4)];
-    assert_eq!(since_1970(24, &interface), Duration::from_millis(1_500));
+    assert_eq!(interface(0x80 | 4, 0).time(24), Duration::from_millis(1_500));
+    assert_eq!(interface(6, -1).time(1_500_000), Duration::from_millis(500));
 }
 
 proptest! {
