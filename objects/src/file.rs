@@ -1,4 +1,5 @@
-//! Objects that survive a restart: a file in the state folder, which each change replaces as a whole before it is answered.
+//! Objects that survive a restart: a file in the state folder, which is replaced as a whole: by a change of somebody who asks for one
+//! before it is answered, and by one of a source soon afterwards.
 //!
 //! A file of its own, and not records in the log of flows: objects are few, so that writing all of them anew costs little, and
 //! there is nothing to compact. Each line has its own checksum and the first line their number, so that damage is told, and costs
@@ -23,7 +24,7 @@ const HEADER: &str = "sluice-objects 1 ";
 
 const NAME: &str = "objects";
 
-/// The size of the file at most: some ten thousand ports fit.
+/// The size of the file at most: some ten thousand ports fit. What is larger is neither read nor written.
 const MOST_BYTES: u64 = 4 << 20;
 
 /// The file.
@@ -48,6 +49,12 @@ pub enum ObjectsFileError {
     /// The folder is not for the agent alone, or the system says no.
     #[error("state_dir: {0}")]
     Folder(#[from] FolderError),
+    /// The next start could not read the file.
+    #[error("all of them together take {bytes} bytes of the state folder, and {MOST_BYTES} are the most")]
+    TooLarge {
+        /// What would have to be written.
+        bytes: usize,
+    },
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
@@ -90,9 +97,13 @@ impl ObjectsFile {
         })
     }
 
-    /// Replaces the file: on return it is on the disk.
+    /// Replaces the file: on return it is on the disk. Fails if [`open`](Self::open) would not read it.
     pub fn save(&self, objects: &Objects) -> Result<(), ObjectsFileError> {
-        Ok(self.folder.replace(NAME, write(objects).as_bytes(), Mode::RUSR | Mode::WUSR)?)
+        let text = write(objects);
+        if text.len() as u64 > MOST_BYTES {
+            return Err(ObjectsFileError::TooLarge { bytes: text.len() });
+        }
+        Ok(self.folder.replace(NAME, text.as_bytes(), Mode::RUSR | Mode::WUSR)?)
     }
 }
 
@@ -162,6 +173,7 @@ fn read_line(line: &str, objects: &mut Objects, ports: &mut PortMap) -> Option<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_flow::meter::{Meter, MeterId, MeterUnit};
     use sluice_flow::mirror::Mirror;
     use tempfile::TempDir;
 
@@ -231,6 +243,28 @@ mod tests {
             "run-time meter 1 pps 5:0",
         ];
         assert_eq!((lines(&saved.objects), saved.damage), (expected.map(str::to_owned).to_vec(), None));
+    }
+
+    #[test]
+    fn no_file_is_saved_that_the_next_start_would_not_read() {
+        const MANY: u32 = 150_000;
+        let scratch = TempDir::new().unwrap();
+        let (file, _) = ObjectsFile::open(scratch.path()).unwrap();
+        file.save(&objects()).unwrap();
+        let mut many = Objects::default();
+        (1..=MANY)
+            .for_each(|id| many.meters.put(Meter::simple(MeterId(id), MeterUnit::Packets, 1, 0), Origin::RunTime));
+        let error = file.save(&many).unwrap_err().to_string();
+        assert!(error.ends_with(" bytes of the state folder, and 4194304 are the most"), "{error}");
+        assert_eq!(
+            lines(&ObjectsFile::open(scratch.path()).unwrap().1.objects).len(),
+            4,
+            "what was kept before is there"
+        );
+        (MANY / 2 + 1..=MANY).for_each(|id| many.meters.remove(&MeterId(id)));
+        file.save(&many).unwrap();
+        let saved = ObjectsFile::open(scratch.path()).unwrap().1;
+        assert_eq!((saved.objects.meters().count(), saved.damage), (MANY as usize / 2, None));
     }
 
     #[test]
