@@ -66,8 +66,13 @@ impl<T: ?Sized + Hash + Eq> Interner<T> {
             shard.sweep_at = (shard.values.len() * 2).max(64);
             shard.held = shard.values.values().map(Vec::len).sum();
         }
-        shard.values.entry(hash).or_default().push(Arc::downgrade(&value));
-        shard.held += 1;
+        let Shard { values, held, .. } = &mut *shard;
+        let same = values.entry(hash).or_default();
+        // This value may have gone before, over and over: a sweep comes only once there are many different ones.
+        *held -= same.len();
+        same.retain(|weak| weak.strong_count() > 0);
+        same.push(Arc::downgrade(&value));
+        *held += same.len();
         value
     }
 
@@ -115,5 +120,17 @@ mod tests {
         assert!(kept <= 64 * SHARDS + 1, "{kept} dead entries are still held");
         drop((first, second));
         assert!(interner.is_empty());
+    }
+
+    #[test]
+    fn a_value_that_goes_and_comes_back_is_held_once() {
+        let interner = Interner::<str>::new();
+        for _ in 0..1_000 {
+            interner.share(Arc::from("a"));
+        }
+        let shards: Vec<_> = interner.shards.iter().map(|shard| shard.read()).collect();
+        let there: usize = shards.iter().flat_map(|shard| shard.values.values()).map(Vec::len).sum();
+        let counted: usize = shards.iter().map(|shard| shard.held).sum();
+        assert_eq!((there, counted), (1, 1), "only the last one, which is dead by now");
     }
 }
