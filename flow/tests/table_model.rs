@@ -13,6 +13,7 @@ use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
 use sluice_flow::backend::{Change, Handle, LostRule, Operation, Outcome, Placement};
 use sluice_flow::counters::{Counters, Reading, Sampled};
+use sluice_flow::port::GonePort;
 use sluice_flow::table::queue::{LookQueue, Reader};
 use sluice_flow::table::{
     Accepted, Completed, Freed, Limits, Look, ReplyTo, Settlement, TableError, Unwritten, UnwrittenReader, Waiter,
@@ -211,6 +212,14 @@ impl World {
         Some(id)
     }
 
+    fn withhold(&self, port: &GonePort) {
+        self.table.withhold(port, NOW, &mut |accepted| self.hand_over(accepted));
+    }
+
+    fn release(&self, port: &GonePort) {
+        self.table.release(port, NOW, &mut |accepted| self.hand_over(accepted));
+    }
+
     /// The device loses the rule of a life, if it has one.
     fn lose(&self, flow: FlowId) {
         let lost: Vec<_> = {
@@ -273,6 +282,10 @@ impl World {
     fn look(&self, id: FlowId) -> Option<(Change, Result<Outcome, Refusal>)> {
         match self.table.look(id) {
             Look::Nothing | Look::Held => None,
+            Look::Freed(freed) => {
+                self.set_free(freed);
+                None
+            }
             Look::Retired { successor, freed, .. } => {
                 self.set_free(freed);
                 successor.into_iter().filter_map(|id| self.table.look_again(id)).for_each(|next| self.hand_over(next));
@@ -576,5 +589,24 @@ fn a_child_that_is_deleted_after_its_parent_goes_after_it() {
         assert_eq!(world.table.census().live(), 0);
         assert!(world.device.lock().unwrap().open.is_empty());
         assert_eq!(world.table.chain_level(ChainId(1)), 0);
+    });
+}
+
+#[test]
+fn a_parent_goes_in_whenever_the_port_of_its_child_goes() {
+    fn flows(world: &World) {
+        let _ = world.add(of_chain(1, Action::Output(PortNumber(1))));
+        let _ = world.add(of_chain(0, jump(1)));
+        world.modify(of_chain(0, jump(1)));
+    }
+    fn port(world: &World) {
+        let port = |name: &str| GonePort { number: PortNumber(1), name: name.parse().expect("it is a name") };
+        world.withhold(&port("first"));
+        world.release(&port("first"));
+        world.withhold(&port("second"));
+    }
+    explore(&[flows, port], |world| {
+        let id = world.table.find(of_chain(0, jump(1)).ufid).expect("nobody deletes it");
+        assert_eq!(world.table.view(id).expect("it is there").state, FlowState::Offloaded);
     });
 }

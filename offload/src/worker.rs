@@ -215,6 +215,7 @@ impl Worker {
         }
         match self.table.look(id) {
             Look::Nothing | Look::Held => {}
+            Look::Freed(freed) => self.set_free(&freed),
             Look::Change(change) => self.begin(change, batch),
             Look::Retired { flow, successor, freed } => {
                 self.set_free(&freed);

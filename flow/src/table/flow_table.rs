@@ -208,8 +208,13 @@ impl FlowTable {
             match life.step() {
                 Step::Rest => {
                     life.place = None;
+                    let mut freed = Freed::default();
+                    // The port of a flow may be gone before the device has heard of the flow.
+                    if let Some(member) = &mut life.member {
+                        self.chains.arrived(id, member, &mut freed);
+                    }
                     self.settle(id, life, None);
-                    Ok(Look::Nothing)
+                    Ok(if freed == Freed::default() { Look::Nothing } else { Look::Freed(freed) })
                 }
                 Step::Retire => Err(life.flow.clone()),
                 Step::Change(operation) => {

@@ -116,6 +116,8 @@ impl<W: Waiter + 'static> From<Arc<W>> for ReplyTo {
 pub enum Look {
     /// Nothing to do now; whatever will change that puts the id into the queue again.
     Nothing,
+    /// Nothing to do either, but this waited for it at chains.
+    Freed(Freed),
     /// Hand this to the backend, then call [`FlowTable::complete`](super::FlowTable::complete).
     Change(Change),
     /// The flow is gone. The life that waited for its end must be looked at next.

@@ -1,6 +1,7 @@
 //! Flows in chains: who waits for whom, what is refused, and that nothing stays behind.
 
 use sluice_flow::ChainId;
+use sluice_flow::port::GonePort;
 use sluice_flow::table::{Completed, Freed};
 
 use super::*;
@@ -38,6 +39,17 @@ fn retired(table: &FlowTable, id: FlowId) -> Freed {
         Look::Retired { freed, .. } => freed,
         other => panic!("expected its end, found {other:?}"),
     }
+}
+
+fn rested(table: &FlowTable, id: FlowId) -> Freed {
+    match look(table, id) {
+        Look::Freed(freed) => freed,
+        other => panic!("expected that others may go on, found {other:?}"),
+    }
+}
+
+fn gone(number: u32) -> GonePort {
+    GonePort { number: PortNumber(number), name: "gone".parse().unwrap() }
 }
 
 fn frees(flows: &[FlowId], chains: &[u32]) -> Freed {
@@ -97,6 +109,58 @@ fn a_child_that_is_deleted_before_it_was_looked_at_keeps_nobody_waiting() {
     assert!(matches!(look(&table, parent), Look::Held));
     delete(&table, child);
     assert_eq!(retired(&table, child), frees(&[parent], &[]));
+    put_in(&table, parent);
+}
+
+#[test]
+fn a_child_whose_port_goes_before_it_was_looked_at_keeps_nobody_waiting() {
+    let (table, _) = table(100, 100);
+    let child = add(&table, jumping(5, 2, &[]));
+    let parent = add(&table, jumping(0, 1, &[5]));
+    assert!(matches!(look(&table, parent), Look::Held));
+    table.withhold(&gone(2), NOW, &mut |_| ());
+    assert_eq!(rested(&table, child), frees(&[parent], &[]));
+    assert!(matches!(look(&table, child), Look::Nothing));
+    put_in(&table, parent);
+
+    table.release(&gone(2), NOW, &mut |_| ());
+    put_in(&table, child);
+    let later = add(&table, jumping(0, 3, &[5]));
+    put_in(&table, later);
+}
+
+#[test]
+fn a_child_that_an_earlier_run_withheld_keeps_nobody_waiting() {
+    for child_is_first in [true, false] {
+        let (table, _) = table(100, 100);
+        let of_child = jumping(5, 2, &[]);
+        let child = table.restore(of_child.clone(), NOW, NOW).unwrap().flow;
+        let parent = table.restore(jumping(0, 1, &[5]), NOW, NOW).unwrap().flow;
+        table.withhold_one(of_child.ufid, vec![gone(2)], NOW);
+        if child_is_first {
+            assert!(matches!(look(&table, child), Look::Nothing), "nobody waits yet");
+        } else {
+            assert!(matches!(look(&table, parent), Look::Held));
+            assert_eq!(rested(&table, child), frees(&[parent], &[]));
+        }
+        put_in(&table, parent);
+    }
+}
+
+#[test]
+fn a_child_that_is_withheld_is_waited_for_until_its_predecessor_is_gone() {
+    let (table, _) = table(100, 100);
+    let first = add(&table, jumping(5, 2, &[]));
+    put_in(&table, first);
+    delete(&table, first);
+    let second = add(&table, jumping(5, 2, &[]));
+    table.withhold(&gone(2), NOW, &mut |_| ());
+    let parent = add(&table, jumping(0, 1, &[5]));
+    assert!(matches!(look(&table, second), Look::Nothing), "the rule of the first is still there");
+    assert!(matches!(look(&table, parent), Look::Held));
+    complete(&table, first, Ok(Outcome::Removed { last: None }));
+    retired(&table, first);
+    assert_eq!(rested(&table, second), frees(&[parent], &[]));
     put_in(&table, parent);
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn obey(change: &Change) -> Completion {
 pub(crate) fn begin(table: &FlowTable, id: FlowId) -> Option<Change> {
     match table.look(id) {
         Look::Change(change) => Some(change),
-        Look::Nothing | Look::Held | Look::Retired { .. } => None,
+        Look::Nothing | Look::Freed(_) | Look::Held | Look::Retired { .. } => None,
     }
 }
 

@@ -49,7 +49,7 @@ struct Chain {
     sources: HashMap<ChainId, usize>,
     /// Rules that jump here, or are about to.
     holders: usize,
-    /// Flows of this chain that the device has yet to take or to refuse, by order of acceptance.
+    /// Flows of this chain that the device has yet to take or to refuse, and that are not withheld, by order of acceptance.
     arriving: BTreeSet<(u64, FlowId)>,
     /// Flows that jump here and wait for some of those.
     waiting_in: BTreeSet<(u64, FlowId)>,
@@ -64,7 +64,7 @@ pub(super) struct Member {
     chain: ChainId,
     /// Where it jumps, in order.
     jumps: Vec<Jump>,
-    /// When it was accepted, while the device has yet to take or to refuse it.
+    /// When it was accepted, while others wait for what becomes of it.
     arriving: Option<u64>,
     /// When what it does was last changed.
     wished: u64,
@@ -332,7 +332,7 @@ impl Chains {
     }
 
     /// A flow of a chain keeps nobody waiting any more.
-    fn arrived(&self, id: FlowId, member: &mut Member, freed: &mut Freed) {
+    pub(super) fn arrived(&self, id: FlowId, member: &mut Member, freed: &mut Freed) {
         let Some(order) = member.arriving.take() else { return };
         let mut shard = self.shard(member.chain);
         if let Some(chain) = shard.get_mut(&member.chain) {
