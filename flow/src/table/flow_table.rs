@@ -144,9 +144,10 @@ impl FlowTable {
             life.flow = flow;
             // It is accepted for the ports that have their numbers now.
             life.withheld = None;
-            life.keep_old_rule = keep_old_rule;
             self.classify(id, life);
-            Ok(self.changed(id, life, now, reply_to))
+            let accepted = self.changed(id, life, now, reply_to);
+            life.keep_old_rule = keep_old_rule;
+            Ok(accepted)
         })
         .unwrap_or(Err(TableError::NotFound))
     }
@@ -377,6 +378,8 @@ impl FlowTable {
         life.asked = now;
         self.end_retry(life);
         life.generation = life.generation.next();
+        // Asked for with what was wanted before. The old rule may be what is wrong now.
+        life.keep_old_rule = false;
         if let Some(older) = std::mem::replace(&mut life.reply_to, reply_to) {
             older.settled(id, &Settlement::Superseded);
         }

@@ -122,6 +122,27 @@ fn a_rule_that_is_redone_is_modified_though_nothing_else_is_wanted() {
 }
 
 #[test]
+fn a_rule_that_is_made_anew_is_not_kept_because_an_earlier_modification_asked_to() {
+    for is_refused in [true, false] {
+        let (table, _) = table(10, 10);
+        let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+        install(&table, accepted, 1);
+        table.modify(accepted.flow, flow(None, 1, 3), true, NOW, None).unwrap();
+        let modification = change(&table, accepted.flow);
+        table.complete(&modification, if is_refused { Err(no()) } else { in_place(1) }, NOW);
+        assert!(matches!(look(&table, accepted.flow), Look::Nothing));
+
+        table.redo(accepted.flow, NOW).expect("there is a rule");
+        let again = change(&table, accepted.flow);
+        table.complete(&again, Err(no()), NOW);
+        let removal = change(&table, accepted.flow);
+        assert!(matches!(removal.operation, Operation::Remove(Handle(1))), "{removal:?}");
+        table.complete(&removal, Ok(Outcome::Removed { last: None }), NOW);
+        assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Refused);
+    }
+}
+
+#[test]
 fn rules_that_name_a_port_are_made_anew_and_those_on_their_way_in_as_well() {
     let (table, _) = table(10, 10);
     let add = |port, to| table.add(flow(None, port, to), NOW, None).unwrap();
