@@ -19,6 +19,7 @@ use rustix::net::sockopt;
 use crate::control::{Control, ROOM, receive, wait};
 use crate::device::Ifindex;
 use crate::error::LinkError;
+use crate::kind;
 use crate::netlink::message::Messages;
 use crate::route::{self, Egress, MacAddress, Neighbour, NeighbourKey, Route};
 
@@ -124,6 +125,8 @@ pub struct NextHops {
     targets: BTreeMap<Target, Followed>,
     /// Those that were not looked at yet.
     fresh: Vec<Target>,
+    /// What was notified since the targets were looked at.
+    heard: Heard,
     neighbours: BTreeMap<NeighbourKey, Neighbour>,
     /// Devices by which packets leave, until something is notified that ways depend on: most targets have one of a few.
     devices: BTreeMap<Ifindex, Option<Egress>>,
@@ -161,8 +164,9 @@ struct Way {
 }
 
 /// What was notified.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Heard {
+    #[default]
     Nothing,
     /// Neighbours.
     Neighbours,
@@ -189,6 +193,7 @@ impl NextHops {
             control: Control::open()?,
             targets: BTreeMap::new(),
             fresh: Vec::new(),
+            heard: Heard::Nothing,
             neighbours: BTreeMap::new(),
             devices: BTreeMap::new(),
             assured: Instant::now(),
@@ -242,7 +247,8 @@ impl NextHops {
     }
 
     fn look(&mut self) -> Result<Vec<Found>, LinkError> {
-        let heard = self.listen()?;
+        self.listen()?;
+        let heard = std::mem::take(&mut self.heard);
         if heard == Heard::Ways {
             self.devices.clear();
             self.targets.values_mut().for_each(|followed| followed.route = None);
@@ -269,30 +275,35 @@ impl NextHops {
     }
 
     /// Reads notifications.
-    fn listen(&mut self) -> Result<Heard, LinkError> {
-        let mut heard = Heard::Nothing;
+    fn listen(&mut self) -> Result<(), LinkError> {
         loop {
             match receive(&self.notifications, &mut self.buffer) {
-                Ok(None) => return Ok(heard),
-                Ok(Some(length)) => {
-                    for message in Messages::new(&self.buffer[..length]) {
-                        match message.and_then(|message| route::read_neighbour(&message)) {
-                            Ok(Some((key, neighbour))) => {
-                                if let Some(known) = self.neighbours.get_mut(&key) {
-                                    *known = neighbour;
-                                    heard = heard.max(Heard::Neighbours);
-                                }
-                            }
-                            // About something else, or it may have been about anything.
-                            Ok(None) | Err(_) => heard = Heard::Ways,
-                        }
-                    }
-                }
+                Ok(None) => return Ok(()),
+                Ok(Some(length)) => self.hear(length),
                 Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {
                     self.neighbours.clear();
-                    heard = Heard::Ways;
+                    self.heard = Heard::Ways;
                 }
                 Err(source) => return Err(LinkError::Socket { step: "listen", source }),
+            }
+        }
+    }
+
+    /// Reads the notifications at the start of the buffer.
+    fn hear(&mut self, length: usize) {
+        for message in Messages::new(&self.buffer[..length]) {
+            let read = message.and_then(|message| Ok((message.header.kind, route::read_neighbour(&message)?)));
+            match read {
+                Ok((_, Some((key, neighbour)))) => {
+                    if let Some(known) = self.neighbours.get_mut(&key) {
+                        *known = neighbour;
+                        self.heard = self.heard.max(Heard::Neighbours);
+                    }
+                }
+                // A bridge tells by the same messages what it learns and forgets, on which no way depends.
+                Ok((kind::NEW_NEIGHBOUR | kind::DELETE_NEIGHBOUR, None)) => {}
+                // About something else, or it may have been about anything.
+                Ok((_, None)) | Err(_) => self.heard = Heard::Ways,
             }
         }
     }
@@ -322,7 +333,14 @@ impl NextHops {
         });
         let known = match self.neighbours.get(&key) {
             Some(known) => *known,
-            None => self.neighbour(key)?,
+            None => {
+                let known = route::neighbour(&mut self.control, key)?;
+                if known.mac.is_none() {
+                    route::solicit(&mut self.control, key)?;
+                }
+                self.neighbours.insert(key, known);
+                known
+            }
         };
         Ok(match known {
             Neighbour { mac: Some(mac), .. } => {
@@ -331,17 +349,6 @@ impl NextHops {
             Neighbour { has_failed: true, .. } => Err(NoNextHop::Silent { neighbour: key.1, egress }),
             _ => Err(NoNextHop::Unknown { neighbour: key.1, egress }),
         })
-    }
-
-    /// Begins to follow a neighbour, which the kernel is to find if it does not know it.
-    fn neighbour(&mut self, key: NeighbourKey) -> Result<Neighbour, LinkError> {
-        // Its device may be gone, which is notified. The table of neighbours may be full: it is asked for again with those that are not certain.
-        let known = unless_refused(route::neighbour(&mut self.control, key))?.unwrap_or_default();
-        if known.mac.is_none() {
-            unless_refused(route::solicit(&mut self.control, key))?;
-        }
-        self.neighbours.insert(key, known);
-        Ok(known)
     }
 
     fn way(&mut self, target: Target) -> Result<Result<Way, NoNextHop>, LinkError> {
@@ -380,8 +387,11 @@ impl NextHops {
         let doubtful: Vec<_> =
             self.neighbours.iter().filter(|(_, known)| !known.is_certain).map(|(key, _)| *key).collect();
         for key in doubtful {
-            // Its device may be gone, which is notified.
-            unless_refused(route::solicit(&mut self.control, key))?;
+            match route::solicit(&mut self.control, key) {
+                // Its device may be gone, which is notified.
+                Err(LinkError::Refused { .. }) | Ok(()) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -400,24 +410,37 @@ impl Followed {
     }
 }
 
-/// What the kernel refuses about one neighbour says nothing of the others.
-fn unless_refused<T>(answer: Result<T, LinkError>) -> Result<Option<T>, LinkError> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
-        Err(LinkError::Refused { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::message::{Header, write};
+
+    const AF_BRIDGE: u8 = 7;
+    const AF_INET: u8 = 2;
+
+    /// What a message with this payload has to do with ways.
+    fn heard(kind: u16, payload: &[u8]) -> Heard {
+        let mut next_hops = NextHops::open().unwrap();
+        let key = (Ifindex(3), Ipv4Addr::new(192, 0, 2, 2).into());
+        next_hops.neighbours.insert(key, Neighbour::default());
+        next_hops.buffer.clear();
+        let header = Header { kind, flags: 0, sequence: 0, port: 0 };
+        write(&mut next_hops.buffer, header, |writer| writer.raw(payload)).unwrap();
+        next_hops.hear(next_hops.buffer.len());
+        next_hops.heard
+    }
 
     #[test]
-    fn a_neighbour_that_the_kernel_refuses_to_look_for_is_not_known_and_no_error() {
-        let mut next_hops = NextHops::open().unwrap();
-        let key = (Ifindex(i32::MAX.cast_unsigned()), Ipv4Addr::new(192, 0, 2, 1).into());
-        assert_eq!(next_hops.neighbour(key).unwrap(), Neighbour::default());
-        assert!(next_hops.neighbours.contains_key(&key), "it is asked for again");
+    fn what_a_bridge_learns_and_forgets_has_no_way_looked_up_again() {
+        let neighbour = |family: u8| {
+            let address = [8, 0, 1, 0, 192, 0, 2, 2];
+            [&[family, 0, 0, 0][..], &3_u32.to_ne_bytes(), &2_u16.to_ne_bytes(), &[0, 0], &address].concat()
+        };
+        for kind in [kind::NEW_NEIGHBOUR, kind::DELETE_NEIGHBOUR] {
+            assert_eq!(heard(kind, &neighbour(AF_BRIDGE)), Heard::Nothing);
+            assert_eq!(heard(kind, &neighbour(AF_INET)), Heard::Neighbours);
+            assert_eq!(heard(kind, &neighbour(AF_INET)[..3]), Heard::Ways, "it may have been about anything");
+        }
+        assert_eq!(heard(kind::NEW_ROUTE, &[0; 12]), Heard::Ways);
     }
 }
