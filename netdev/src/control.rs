@@ -45,6 +45,12 @@ impl Control {
         Self::to(NETLINK_RDMA)
     }
 
+    /// Opens a socket for requests that nobody takes.
+    #[cfg(test)]
+    pub(crate) fn to_nobody() -> Result<Self, LinkError> {
+        Self::to(netlink_sys::protocols::NETLINK_USERSOCK)
+    }
+
     fn to(protocol: isize) -> Result<Self, LinkError> {
         let failed = |step| move |source| LinkError::Socket { step, source };
         let mut socket = Socket::new(protocol).map_err(failed("open"))?;

@@ -123,7 +123,7 @@ pub struct NextHops {
     notifications: Socket,
     control: Control,
     targets: BTreeMap<Target, Followed>,
-    /// Those that were not looked at yet.
+    /// Those that are to be looked at, the next one last.
     fresh: Vec<Target>,
     /// What was notified since the targets were looked at.
     heard: Heard,
@@ -234,7 +234,7 @@ impl NextHops {
     }
 
     /// Returns the next hops that are others than they were told before. If none is, waits for something to happen, at most for `longest`;
-    /// may return nothing before.
+    /// may return nothing before. After an error, the next call goes on with what is left to be looked at.
     pub fn poll(&mut self, longest: Duration) -> Result<Vec<Found>, LinkError> {
         let found = self.look()?;
         if !found.is_empty() || longest.is_zero() {
@@ -254,22 +254,30 @@ impl NextHops {
             self.targets.values_mut().for_each(|followed| followed.route = None);
         }
         let is_due = self.assured.elapsed() >= ASSURANCE;
-        let fresh = std::mem::take(&mut self.fresh);
-        let targets = if heard == Heard::Nothing && !is_due { fresh } else { self.targets.keys().copied().collect() };
+        if heard != Heard::Nothing || is_due {
+            self.fresh = self.targets.keys().copied().collect();
+        }
+        if is_due {
+            self.assure()?;
+        }
         let mut found = Vec::new();
-        for target in targets {
+        while let Some(target) = self.fresh.pop() {
             if !self.targets.contains_key(&target) {
                 continue;
             }
-            let next = self.resolve(target)?;
+            let next = match self.resolve(target) {
+                Ok(next) => next,
+                Err(error) => {
+                    // It is looked at again after all others.
+                    self.fresh.insert(0, target);
+                    return if found.is_empty() { Err(error) } else { Ok(found) };
+                }
+            };
             let Some(followed) = self.targets.get_mut(&target) else { continue };
             if followed.told.as_ref() != Some(&next) {
                 followed.told = Some(next.clone());
                 found.push((target, next));
             }
-        }
-        if is_due {
-            self.assure()?;
         }
         Ok(found)
     }
@@ -442,5 +450,20 @@ mod tests {
             assert_eq!(heard(kind, &neighbour(AF_INET)[..3]), Heard::Ways, "it may have been about anything");
         }
         assert_eq!(heard(kind::NEW_ROUTE, &[0; 12]), Heard::Ways);
+    }
+
+    #[test]
+    fn what_an_error_kept_from_being_looked_at_is_told_afterwards() {
+        let mut next_hops = NextHops::open().unwrap();
+        for last in [1, 2] {
+            let destination = Ipv4Addr::new(127, 0, 0, last).into();
+            next_hops.follow(Target { destination, source: None, ingress: None });
+        }
+        next_hops.control = Control::to_nobody().unwrap();
+        for _ in 0..3 {
+            assert!(matches!(next_hops.poll(Duration::ZERO), Err(LinkError::Socket { .. })));
+        }
+        next_hops.control = Control::open().unwrap();
+        assert_eq!(next_hops.poll(Duration::ZERO).unwrap().len(), 2);
     }
 }
