@@ -341,14 +341,7 @@ impl NextHops {
         });
         let known = match self.neighbours.get(&key) {
             Some(known) => *known,
-            None => {
-                let known = route::neighbour(&mut self.control, key)?;
-                if known.mac.is_none() {
-                    route::solicit(&mut self.control, key)?;
-                }
-                self.neighbours.insert(key, known);
-                known
-            }
+            None => self.neighbour(key)?,
         };
         Ok(match known {
             Neighbour { mac: Some(mac), .. } => {
@@ -357,6 +350,17 @@ impl NextHops {
             Neighbour { has_failed: true, .. } => Err(NoNextHop::Silent { neighbour: key.1, egress }),
             _ => Err(NoNextHop::Unknown { neighbour: key.1, egress }),
         })
+    }
+
+    /// Begins to follow a neighbour, which the kernel is to find if it does not know it.
+    fn neighbour(&mut self, key: NeighbourKey) -> Result<Neighbour, LinkError> {
+        // Its device may be gone, which is notified. The table of neighbours may be full: it is asked for again with those that are not certain.
+        let known = unless_refused(route::neighbour(&mut self.control, key))?.unwrap_or_default();
+        if known.mac.is_none() {
+            unless_refused(route::solicit(&mut self.control, key))?;
+        }
+        self.neighbours.insert(key, known);
+        Ok(known)
     }
 
     fn way(&mut self, target: Target) -> Result<Result<Way, NoNextHop>, LinkError> {
@@ -395,11 +399,8 @@ impl NextHops {
         let doubtful: Vec<_> =
             self.neighbours.iter().filter(|(_, known)| !known.is_certain).map(|(key, _)| *key).collect();
         for key in doubtful {
-            match route::solicit(&mut self.control, key) {
-                // Its device may be gone, which is notified.
-                Err(LinkError::Refused { .. }) | Ok(()) => {}
-                Err(error) => return Err(error),
-            }
+            // Its device may be gone, which is notified.
+            unless_refused(route::solicit(&mut self.control, key))?;
         }
         Ok(())
     }
@@ -415,6 +416,15 @@ impl AsFd for NextHops {
 impl Followed {
     fn neighbour(&self) -> Option<NeighbourKey> {
         self.route.as_ref().map(|way| (way.route.egress, way.route.neighbour))
+    }
+}
+
+/// What the kernel refuses about one neighbour says nothing of the others.
+fn unless_refused<T>(answer: Result<T, LinkError>) -> Result<Option<T>, LinkError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(LinkError::Refused { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -450,6 +460,14 @@ mod tests {
             assert_eq!(heard(kind, &neighbour(AF_INET)[..3]), Heard::Ways, "it may have been about anything");
         }
         assert_eq!(heard(kind::NEW_ROUTE, &[0; 12]), Heard::Ways);
+    }
+
+    #[test]
+    fn a_neighbour_that_the_kernel_refuses_to_look_for_is_not_known_and_no_error() {
+        let mut next_hops = NextHops::open().unwrap();
+        let key = (Ifindex(i32::MAX.cast_unsigned()), Ipv4Addr::new(192, 0, 2, 1).into());
+        assert_eq!(next_hops.neighbour(key).unwrap(), Neighbour::default());
+        assert!(next_hops.neighbours.contains_key(&key), "it is asked for again");
     }
 
     #[test]
