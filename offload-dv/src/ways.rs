@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, TryRecvError};
 use sluice_flow::Cause;
 use sluice_flow::backend::{DeviceEvent, EventSender};
 use sluice_flow::refusal::Refusal;
-use sluice_netdev::{LinkError, NextHop, NextHops, NoNextHop, Target};
+use sluice_netdev::{Found, NextHop, NextHops, NoNextHop, Target};
 
 use crate::asks::{Ask, Asks};
 use crate::owner::Owner;
@@ -19,6 +19,8 @@ use crate::translate::Hop;
 
 /// A wait without anything to do.
 const LONGEST: Duration = Duration::from_secs(10);
+/// A wait after the kernel could not be asked.
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
 /// Starts the thread.
 pub(crate) fn start(
@@ -39,12 +41,8 @@ pub(crate) fn start(
         leaves_by,
         events: events.clone(),
     };
-    let run = move || {
-        if let Err(error) = follower.run() {
-            tracing::error!("next hops are no longer followed: {error}");
-        }
-    };
-    thread::Builder::new().name("dv-next-hops".to_owned()).spawn(run).map_err(|error| failed(error.to_string()))?;
+    let run = thread::Builder::new().name("dv-next-hops".to_owned()).spawn(|| follower.run());
+    run.map_err(|error| failed(error.to_string()))?;
     Ok(asks)
 }
 
@@ -63,15 +61,25 @@ struct Follower {
 }
 
 impl Follower {
-    fn run(mut self) -> Result<(), LinkError> {
+    /// Follows next hops as long as anybody may ask. A failure never ends it: the device would go on sending to old addresses.
+    fn run(mut self) {
+        let mut failure = None;
         while self.hear() {
-            for (target, found) in self.next_hops.poll(LONGEST)? {
-                for hop in self.hops.get(&target).into_iter().flatten() {
-                    self.tell(*hop, &found);
+            match self.next_hops.poll(LONGEST) {
+                Ok(found) => {
+                    failure = None;
+                    self.tell_all(found);
+                }
+                Err(error) => {
+                    let reason = error.to_string();
+                    if failure.as_ref() != Some(&reason) {
+                        tracing::error!("next hops are not followed until the kernel answers again: {reason}");
+                        failure = Some(reason);
+                    }
+                    thread::sleep(BETWEEN_TRIES);
                 }
             }
         }
-        Ok(())
     }
 
     /// Does what was asked. Returns whether anybody may ask again.
@@ -97,6 +105,14 @@ impl Follower {
                 }
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn tell_all(&self, found: Vec<Found>) {
+        for (target, found) in found {
+            for hop in self.hops.get(&target).into_iter().flatten() {
+                self.tell(*hop, &found);
             }
         }
     }
