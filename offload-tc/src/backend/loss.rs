@@ -3,7 +3,7 @@
 use sluice_flow::backend::LostRule;
 
 use super::core::Core;
-use super::ledger::record::{Entry, State};
+use super::ledger::record::Entry;
 use super::removal;
 
 impl Core {
@@ -15,16 +15,16 @@ impl Core {
     }
 
     /// Removes a rule from the ledger that the kernel has lost, or whose guard it has lost. Does nothing if a worker is
-    /// changing the rule: the worker will notice.
+    /// changing the rule, or has changed it since the entry was taken: what was missed then is not what is there now.
     pub(super) fn lose(&self, entry: &Entry) -> Option<LostRule> {
         if entry.guard_id().is_some() {
             // What is left of the two rules goes first, because the handle may be reused afterwards.
-            let entry = self.ledger.transition(entry.handle, &[State::Installed], State::Leaving)?;
+            let entry = self.ledger.leave(entry)?;
             // What cannot be deleted is found by the flow's next installation or by an audit.
             let _ = removal::take_out(&mut self.sockets.installer.lock(), &[&entry]);
             self.ledger.vacate(entry.handle);
             self.ledger.removal_done(entry.handle);
-        } else if !self.ledger.forget_if(entry.handle, |state| state == State::Installed) {
+        } else if !self.ledger.vacate_as(entry) {
             return None;
         }
         self.ledger.release_priority(entry.record.place.protocol);

@@ -165,6 +165,16 @@ impl Ledger {
         self.with(handle, turn).flatten()
     }
 
+    /// Has an installed rule leave, unless it was changed since an entry showed it.
+    pub(crate) fn leave(&self, shown: &Entry) -> Option<Entry> {
+        let turn = |slot: &mut Slot| {
+            let record = slot.record.clone().filter(|_| slot.is_installed_as(shown))?;
+            slot.state = State::Leaving;
+            Some(Entry { handle: shown.handle, record })
+        };
+        self.with(shown.handle, turn).flatten()
+    }
+
     /// Whether somebody is deleting a rule.
     pub(crate) fn is_leaving(&self, handle: Handle) -> bool {
         self.with(handle, |slot| slot.state == State::Leaving).unwrap_or(false)
@@ -188,6 +198,7 @@ impl Ledger {
             if let Some(record) = &mut slot.record {
                 record.place = place;
                 record.settled = settled;
+                record.settlements = record.settlements.wrapping_add(1);
                 record.carry(carried);
                 record.guard = guard.map(|counted| Box::new(Guard { counted, seen: 0 }));
             }
@@ -219,16 +230,20 @@ impl Ledger {
 
     /// The same for a rule whose priority was not acquired.
     pub(crate) fn vacate(&self, handle: Handle) {
-        self.forget_if(handle, |_| true);
+        self.vacate_if(handle, |_| true);
     }
 
-    /// The same if the rule is in a certain state.
-    pub(crate) fn forget_if(&self, handle: Handle, is_so: impl FnOnce(State) -> bool) -> bool {
+    /// The same for an installed rule, unless it was changed since an entry showed it. Returns whether it was not.
+    pub(crate) fn vacate_as(&self, shown: &Entry) -> bool {
+        self.vacate_if(shown.handle, |slot| slot.is_installed_as(shown))
+    }
+
+    fn vacate_if(&self, handle: Handle, is_so: impl FnOnce(&Slot) -> bool) -> bool {
         let (shard, local) = split(index_of(handle));
         let mut guard = self.shards[shard].lock();
         let shard = &mut *guard;
         let Some(slot) = shard.slots.get_mut(local) else { return false };
-        if slot.state == State::Vacant || slot.life != life_of(handle) || !is_so(slot.state) {
+        if slot.state == State::Vacant || slot.life != life_of(handle) || !is_so(slot) {
             return false;
         }
         (slot.state, slot.record) = (State::Vacant, None);
@@ -390,6 +405,12 @@ impl Ledger {
 }
 
 impl Slot {
+    /// Whether its rule is installed, and as an entry shows it.
+    fn is_installed_as(&self, shown: &Entry) -> bool {
+        let is_same = |record: &Record| record.settlements == shown.record.settlements;
+        self.state == State::Installed && self.record.as_ref().is_some_and(is_same)
+    }
+
     fn occupy(&mut self, record: Record, index: u32) -> Handle {
         self.life = self.life.wrapping_add(1);
         self.state = State::Arriving;
@@ -481,6 +502,25 @@ mod tests {
         assert!(ledger.observe(&id, late.number(), count(1)).is_none());
         let later = ledger.dumps.begin();
         assert_eq!(ledger.observe(&id, later.number(), count(1)).unwrap().counted, count(6));
+    }
+
+    #[test]
+    fn a_rule_that_was_changed_meanwhile_is_not_the_one_that_was_missed() {
+        let ledger = Ledger::new(AgentId(1));
+        let handle = arrive(&ledger, 0, 1);
+        ledger.settle(handle, PLACE, Counted::default(), None);
+        // To the device that has come in place of the port's old one, or put in again where it was.
+        for place in [Place { hook: Hook::Ingress { interface: 4 }, ..PLACE }, PLACE] {
+            let missed = ledger.unseen(ledger.dumps.begin().number()).pop().unwrap();
+            ledger.transition(handle, &[State::Installed], State::Changing).unwrap();
+            assert!(ledger.leave(&missed).is_none() && !ledger.vacate_as(&missed), "a worker is at it");
+            ledger.settle(handle, place, Counted::default(), None);
+            assert!(ledger.leave(&missed).is_none() && !ledger.vacate_as(&missed), "it is there");
+        }
+        let shown = ledger.find(handle).unwrap();
+        assert_eq!(ledger.leave(&shown).unwrap().record.place, PLACE);
+        ledger.settle(handle, PLACE, Counted::default(), None);
+        assert!(ledger.vacate_as(&ledger.find(handle).unwrap()) && ledger.find(handle).is_none());
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub(crate) struct Record {
     pub(super) guard: Option<Box<Guard>>,
     /// The last listing that began before the rule was installed as it is.
     pub(super) settled: u64,
+    /// How often it has been settled, by which a rule is known from what it was before a change.
+    pub(super) settlements: u32,
     /// The last listing that showed it.
     pub(super) seen: u64,
 }
@@ -76,7 +78,7 @@ pub(super) struct Guard {
 
 impl Record {
     pub(crate) const fn new(flow: FlowId, installed_as: Generation, place: Place) -> Self {
-        Self { flow, installed_as, place, carried: None, guard: None, settled: 0, seen: 0 }
+        Self { flow, installed_as, place, carried: None, guard: None, settled: 0, settlements: 0, seen: 0 }
     }
 
     pub(crate) fn carried(&self) -> Counted {
