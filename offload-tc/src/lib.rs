@@ -89,6 +89,7 @@ mod backend;
 mod config;
 pub mod context;
 pub mod digest;
+mod drops;
 pub mod dump;
 pub mod install;
 pub mod label;

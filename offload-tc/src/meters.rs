@@ -18,6 +18,7 @@ use sluice_netdev::netlink::attribute::TooLong;
 use sluice_netdev::netlink::message::{Answer, flag};
 
 use crate::config::OffloadPolicy;
+use crate::drops::Drops;
 use crate::install::result;
 use crate::marks::{self, AgentId, Mark};
 use crate::socket::{Next, Socket, SocketError};
@@ -54,6 +55,7 @@ struct Kernel {
     is_unsure: bool,
     /// Indexes of objects that another object has replaced.
     superseded: Vec<u32>,
+    drops: Drops,
 }
 
 #[derive(Default)]
@@ -83,7 +85,8 @@ impl Meters {
     /// Opens a socket and looks for objects of an earlier run of this agent. Meters must have the same policy as the rules
     /// that use them.
     pub fn open(agent: AgentId, policy: OffloadPolicy) -> Result<Self, SocketError> {
-        let kernel = Kernel { socket: Socket::open()?, buffer: Vec::new(), is_unsure: true, superseded: Vec::new() };
+        let (buffer, superseded, drops) = Default::default();
+        let kernel = Kernel { socket: Socket::open()?, buffer, is_unsure: true, superseded, drops };
         let meters = Self { agent, policy, kernel: Mutex::new(kernel), numbers: RwLock::default() };
         meters.refresh(&mut meters.kernel.lock())?;
         Ok(meters)
@@ -194,7 +197,7 @@ impl Meters {
                 Ok(())
             },
         )?;
-        Ok(found.map(|found| counters(&found, link_header)))
+        Ok(found.map(|found| counters(&found, kernel.drops.add(index, &found), link_header)))
     }
 
     /// The kernel's index of a meter's policer.
@@ -287,7 +290,12 @@ impl Meters {
             ..Action::new(Operation::Police(Box::new(*police)), Control::Shot)
         };
         let placement = self.placement();
-        kernel.ask(|buffer, sequence| shared::emit(buffer, &object, placement, flag::ACK | flags, sequence))?
+        let done =
+            kernel.ask(|buffer, sequence| shared::emit(buffer, &object, placement, flag::ACK | flags, sequence))?;
+        if done.is_ok() && flags & flag::REPLACE == 0 {
+            kernel.drops.forget(index);
+        }
+        done
     }
 
     /// The flags of objects: for hardware, software or both.
@@ -486,15 +494,15 @@ fn is_as_set(found: &Action, set: &Police) -> bool {
     found.control == Control::Shot && found.operation == Operation::Police(Box::new(shown))
 }
 
-/// What a policer counted, as that of a meter, whose bytes are counted as those of flows.
-fn counters(found: &Statistics, link_header: u64) -> MeterCounters {
+/// What a policer counted, and dropped in all, as that of a meter, whose bytes are counted as those of flows.
+fn counters(found: &Statistics, drops: u64, link_header: u64) -> MeterCounters {
     let left_out = found.software().packets.saturating_mul(link_header);
     MeterCounters {
         packets: found.total.packets,
         bytes: found.total.bytes.saturating_add(left_out),
-        dropped_packets: found.drops.into(),
+        dropped_packets: drops,
         dropped_bytes: None,
-        bands: vec![found.drops.into()],
+        bands: vec![drops],
     }
 }
 

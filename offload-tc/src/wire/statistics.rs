@@ -37,7 +37,7 @@ pub struct Statistics {
     pub total: Count,
     /// The part that hardware counted.
     pub hardware: Count,
-    /// Packets that it dropped.
+    /// The lower 32 bits of the number of packets that it dropped.
     pub drops: u32,
 }
 
