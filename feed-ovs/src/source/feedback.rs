@@ -51,8 +51,17 @@ pub(super) enum Teller {
 struct Told {
     /// What was published before its counts began.
     base: Totals,
-    /// The packets of its last count.
+    /// How much of its counts was told of in a life that is over.
+    over: Count,
+    /// Its last count.
+    last: Count,
+}
+
+/// What the device has counted of a flow.
+#[derive(Clone, Copy, Default)]
+struct Count {
     packets: u64,
+    bytes: u64,
 }
 
 impl Feedback {
@@ -126,23 +135,29 @@ impl Feedback {
         }
         let now = milliseconds();
         if self.publisher.is_deleted(standing.ufid) {
-            // This agent has missed the end of that life.
+            // This agent has missed the end of that life, and the device counts on.
+            let last = self.told.get(&standing.ufid).map_or_else(Count::default, |told| told.last);
             self.end(standing.ufid);
+            self.told.insert(standing.ufid, Told { base: Totals::default(), over: last, last });
         }
-        let published = || self.publisher.get(standing.ufid).unwrap_or_default();
-        let told = self.told.entry(standing.ufid).or_insert_with(|| Told { base: published(), packets: 0 });
-        if standing.packets < told.packets {
+        let begin = || {
+            let base = self.publisher.get(standing.ufid).unwrap_or_default();
+            Told { base, over: Count::default(), last: Count::default() }
+        };
+        let told = self.told.entry(standing.ufid).or_insert_with(begin);
+        if standing.packets < told.last.packets {
             // The rule was deleted by a command and is another one now, of the same flow of Open vSwitch.
-            told.base = published();
+            *told = begin();
         }
-        told.packets = standing.packets;
-        let base = told.base;
+        told.last = Count { packets: standing.packets, bytes: standing.bytes };
+        let Told { base, over, .. } = *told;
         let used = standing
             .idle
+            .filter(|_| standing.packets > over.packets)
             .map_or(0, |idle| now.saturating_sub(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)).max(1));
         let totals = Totals {
-            packets: base.packets + standing.packets,
-            bytes: base.bytes + standing.bytes,
+            packets: base.packets + standing.packets.saturating_sub(over.packets),
+            bytes: base.bytes + standing.bytes.saturating_sub(over.bytes),
             used: used.max(base.used),
             tcp_flags: base.tcp_flags | standing.tcp_flags.to_le_bytes()[0],
         };
@@ -154,6 +169,15 @@ impl Feedback {
             );
         }
         self.is_full |= is_full;
+    }
+
+    /// A flow is gone, for which this was counted at last.
+    pub(super) fn end_with(&mut self, ufid: Ufid, last: Option<&Standing>) {
+        // Once ovs-vswitchd has its answer, it would take what is published for another life's.
+        if let Some(standing) = last.filter(|_| !self.publisher.is_deleted(ufid)) {
+            self.tell(standing);
+        }
+        self.end(ufid);
     }
 
     /// A flow is gone.
@@ -178,19 +202,89 @@ fn milliseconds() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::IoSliceMut;
+
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
     use sluice_feedback::protocol::{Message, send};
+    use sluice_feedback::{Attachment, answer};
     use sluice_flow::FlowState;
+    use sluice_netdev::netlink::message::{Header, Messages, write};
 
     use super::*;
+    use crate::wire::FlowMessage;
+
+    const UFID: Ufid = Ufid(7);
+
+    /// `enum ovs_flow_cmd`
+    const DELETE: u8 = 2;
+    const GET: u8 = 3;
+
+    fn standing(packets: u64) -> Standing {
+        let (state, waits_for, idle, tcp_flags) = (FlowState::Offloaded, None, None, 0);
+        Standing { ufid: UFID, state, waits_for, packets, bytes: 60 * packets, idle, tcp_flags }
+    }
+
+    /// One that may tell.
+    fn asked(folder: &Path) -> Feedback {
+        let mut feedback = Feedback::open(&folder.join("feedback"), 16, false).unwrap();
+        feedback.was_asked = true;
+        feedback
+    }
+
+    /// The packets and bytes that ovs-vswitchd reads of the flow, of which the kernel has counted nothing, in the answer to a command.
+    fn answered(feedback: &Feedback, command: u8) -> (u64, u64) {
+        const FAMILY: u16 = 0x1f;
+        let attachment = Attachment::new(feedback.publisher.file().try_clone_to_owned().unwrap()).unwrap();
+        let mut told = Vec::new();
+        write(&mut told, Header { kind: FAMILY, flags: 0, sequence: 0, port: 0 }, |message| {
+            message.raw(&[command, 1, 0, 0, 0, 0, 0, 0]);
+            message.put(9, &FlowMessage::name(&UFID));
+        })
+        .unwrap();
+        let mut received = told.clone();
+        received.resize(1024, 0);
+        let buffers = &mut [IoSliceMut::new(&mut received)];
+        let length = answer::change(&mut told, buffers, FAMILY, &attachment, milliseconds());
+        let message = Messages::new(&received[..length]).next().unwrap().unwrap();
+        let statistics = FlowMessage::read(message.payload, now()).unwrap().statistics;
+        (statistics.packets, statistics.bytes)
+    }
+
+    #[test]
+    fn a_life_whose_end_was_not_heard_of_is_told_once_and_the_next_one_begins_behind_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut feedback = asked(folder.path());
+        feedback.tell(&standing(500));
+        assert_eq!(answered(&feedback, DELETE), (500, 30_000));
+        // The rule stays, for it is the same flow that is there again.
+        feedback.tell(&standing(500));
+        assert_eq!(answered(&feedback, GET), (0, 0));
+        feedback.tell(&standing(503));
+        assert_eq!((answered(&feedback, GET), answered(&feedback, DELETE)), ((3, 180), (3, 180)));
+        feedback.tell(&standing(504));
+        assert_eq!(answered(&feedback, GET), (1, 60));
+        // The rule is another one.
+        feedback.tell(&standing(2));
+        assert_eq!(answered(&feedback, GET), (3, 180));
+    }
+
+    #[test]
+    fn the_end_of_a_flow_is_told_once_whoever_hears_of_it_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut feedback = asked(folder.path());
+        feedback.tell(&standing(500));
+        assert_eq!(answered(&feedback, DELETE), (500, 30_000), "ovs-vswitchd is first");
+        feedback.end_with(UFID, Some(&standing(502)));
+        assert_eq!(answered(&feedback, DELETE), (0, 0), "a life of which nothing was told yet");
+
+        feedback.tell(&standing(5));
+        feedback.end_with(UFID, Some(&standing(7)));
+        assert_eq!(answered(&feedback, DELETE), (7, 420), "the agent is first");
+        assert_eq!(answered(&feedback, DELETE), (0, 0));
+    }
 
     #[test]
     fn what_is_counted_before_a_library_gives_the_memory_of_an_earlier_agent_back_comes_on_top_of_that() {
-        const UFID: Ufid = Ufid(7);
-        let standing = |packets| {
-            let (state, waits_for, idle, tcp_flags) = (FlowState::Offloaded, None, None, 0);
-            Standing { ufid: UFID, state, waits_for, packets, bytes: 60 * packets, idle, tcp_flags }
-        };
         let mut earlier = Publisher::create(16, 1).unwrap();
         earlier.publish(UFID, Totals { packets: 10, bytes: 600, ..Totals::default() }).unwrap();
 

@@ -62,8 +62,7 @@ impl Follower<'_> {
                 if change == Change::Deleted {
                     if let (Some(feedback), Some(ufid)) = (&mut self.feedback, name) {
                         // What was counted since it was last told.
-                        self.intake.standing(ufid).iter().for_each(|standing| feedback.tell(standing));
-                        feedback.end(ufid);
+                        feedback.end_with(ufid, self.intake.standing(ufid).as_ref());
                     }
                     self.flows.end(name, self.intake);
                 } else if !self.flows.put(payload, &self.meters, self.intake) {
