@@ -7,21 +7,33 @@ use crate::wire::TCP;
 
 const FOLDER: &str = "/proc/sys/net";
 
-/// How long the kernel keeps an established connection without a packet, as far as it says.
+/// The states of a connection of TCP that ends, and how long the kernel keeps it in the longest of them by default (`tcp_timeouts` of
+/// `nf_conntrack_proto_tcp.c`).
+const ENDING: [&str; 5] = ["fin_wait", "close_wait", "last_ack", "time_wait", "close"];
+const ENDING_BY_DEFAULT: Duration = Duration::from_secs(120);
+
+/// How long the kernel keeps a connection without a packet, as far as it says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
     tcp: Option<Duration>,
     udp: Option<Duration>,
+    /// At most, where TCP ends.
+    pub(crate) ending: Duration,
 }
 
 impl Timeouts {
     /// Asks the kernel.
     pub(crate) fn read() -> Self {
-        let timeout = |name| read(&format!("netfilter/nf_conntrack_{name}")).map(Duration::from_secs);
-        Self { tcp: timeout("tcp_timeout_established"), udp: timeout("udp_timeout_stream") }
+        let timeout = |name: &str| read(&format!("netfilter/nf_conntrack_{name}")).map(Duration::from_secs);
+        let ending = ENDING.iter().filter_map(|state| timeout(&format!("tcp_timeout_{state}"))).max();
+        Self {
+            tcp: timeout("tcp_timeout_established"),
+            udp: timeout("udp_timeout_stream"),
+            ending: ending.unwrap_or(ENDING_BY_DEFAULT),
+        }
     }
 
-    /// That of a connection of this protocol.
+    /// That of an established connection of this protocol.
     pub(crate) const fn of(self, protocol: u8) -> Option<Duration> {
         if protocol == TCP { self.tcp } else { self.udp }
     }

@@ -47,8 +47,6 @@ const TURN: usize = 1024;
 const BATCH: usize = 128;
 /// Events that wait for the end of a comparison, at most.
 const MOST_EVENTS: usize = 1 << 18;
-/// An event within so long of a timeout that was set here may be older than that.
-const RACE: Duration = Duration::from_secs(2);
 
 /// Why a session is over before its time.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +81,8 @@ pub(crate) struct Session<'a> {
     unsettled: HashSet<Direction>,
     /// Those of them whose turn it is.
     pending: Vec<Direction>,
+    /// All that was told before has been taken.
+    heard: Instant,
     /// All must be compared, as soon as that may be.
     must_compare: bool,
     /// When that was last done, and how long it took.
@@ -123,6 +123,7 @@ impl<'a> Session<'a> {
             forwards_ipv6: kernel::forwards_ipv6(),
             unsettled,
             pending,
+            heard: now,
             must_compare: false,
             compared: (now, Duration::ZERO),
             retried: now,
@@ -170,11 +171,13 @@ impl<'a> Session<'a> {
 
     /// Takes what has happened to connections. What is lost is made up for by a comparison.
     fn hear(&mut self) -> Result<(), Trouble> {
-        let mut told = Vec::new();
+        let (begun, mut told) = (Instant::now(), Vec::new());
         let heard = self.events.receive(&mut |event| told.push(event))?;
         self.take_all(told)?;
-        if heard == Heard::NotAll {
-            self.lose();
+        match heard {
+            Heard::All => self.heard = begun,
+            Heard::More => {}
+            Heard::NotAll => self.lose(),
         }
         Ok(())
     }
@@ -217,10 +220,13 @@ impl<'a> Session<'a> {
                 _ => return Ok(()),
             }
         }
-        // TCP has a timeout for each of its states. If the one of an established connection was set just now, that may have been after this.
-        let is_race = known.and_then(|known| known.refreshed).is_some_and(|refreshed| refreshed + RACE > now);
-        if is_race && entry.is_established == Some(false) && entry.timeout.is_some() {
-            self.requests.change(&[(original, entry.timeout)])?;
+        // TCP has a timeout for each of its states. If the one of an established connection was set after this was told, it is set back.
+        let may_be_older = |known: &&Connection| known.refreshed.is_some_and(|refreshed| refreshed >= self.heard);
+        if entry.is_established == Some(false)
+            && let (Some(known), Some(told)) = (known.filter(may_be_older), entry.timeout)
+        {
+            let timeout = known.correction(told, self.settings.ending, now).unwrap_or(told);
+            self.requests.change(&[(original, Some(timeout))])?;
         }
         if self.table.put(entry, By::Event, self.settings.of(original.protocol), now) {
             self.unsettled.insert(original);
@@ -418,18 +424,25 @@ impl<'a> Session<'a> {
         let begun = Instant::now();
         // What was told before is older than what is read now, and may contradict it.
         self.events.discard()?;
-        self.must_compare = false;
+        (self.heard, self.must_compare) = (begun, false);
         self.table.begin_comparison();
         self.settings = Timeouts::read();
         let (table, unsettled, settings) = (&mut self.table, &mut self.unsettled, self.settings);
         let mark = self.options.mark;
         // The kernel goes on telling, and has little room.
         let (events, mut told, mut is_lost) = (&mut self.events, Vec::new(), false);
+        let mut corrections = Vec::new();
         self.requests.all(
             mark,
             &mut |entry| {
                 let original = entry.original;
                 let is_meant = Connection::is_meant(&entry, mark);
+                if let (Some(known), Some(false), Some(told)) =
+                    (table.connections.get(&original), entry.is_established, entry.timeout)
+                    && let Some(timeout) = known.correction(told, settings.ending, Instant::now())
+                {
+                    corrections.push((original, Some(timeout)));
+                }
                 if is_meant && table.put(entry, By::Dump, settings.of(original.protocol), begun) {
                     unsettled.insert(original);
                 }
@@ -441,6 +454,8 @@ impl<'a> Session<'a> {
                 Ok(())
             },
         )?;
+        // The event of an end may have been lost, or thrown away above.
+        self.requests.change(&corrections)?;
         self.table.gone().iter().for_each(|original| self.end(original));
         self.take_all(told)?;
         if is_lost {

@@ -291,6 +291,15 @@ impl Connection {
         self.sides.iter().flat_map(|side| side.variants.iter().filter_map(|variant| variant.ufid))
     }
 
+    /// Of TCP that ends and of which was told that it is kept for so long: how long it is to be kept instead, if that is the timeout of an
+    /// established connection, which was set here when its end was not known yet. `ending` is how long the kernel keeps those that end.
+    pub(crate) fn correction(&self, told: Duration, ending: Duration, now: Instant) -> Option<Duration> {
+        let since = now.saturating_duration_since(self.refreshed?);
+        // What is told is cut off to whole seconds.
+        let is_own = told + since + Duration::from_secs(1) >= self.life;
+        (is_own && told > ending).then_some(ending)
+    }
+
     /// Its timeout is set anew. Returns it.
     pub(crate) fn refresh(&mut self, now: Instant) -> Duration {
         (self.has_moved, self.refreshed) = (false, Some(now));

@@ -232,3 +232,21 @@ fn flows_that_somebody_has_taken_away_are_missed_and_those_of_nobody_found() {
     table.begin_look();
     assert!(!table.count(&standing(1, 1), now));
 }
+
+#[test]
+fn a_connection_that_has_ended_does_not_keep_the_timeout_that_was_set_while_it_was_taken_for_established() {
+    let ending = Duration::from_secs(120);
+    let now = Instant::now();
+    let (mut table, original) = table(now);
+    let later = now + Duration::from_secs(100);
+    let connection = table.connections.get_mut(&original).unwrap();
+    connection.life = SETTING;
+    let left = SETTING - Duration::from_secs(101);
+    assert_eq!(connection.correction(left, ending, later), None, "it was not set here");
+    connection.refresh(now);
+    assert_eq!(connection.correction(left, ending, later), Some(ending));
+    assert_eq!(connection.correction(Duration::from_secs(600), ending, later), None, "the kernel has set it since");
+    connection.life = Duration::from_secs(60);
+    connection.refresh(now);
+    assert_eq!(connection.correction(Duration::from_secs(59), ending, now), None, "nothing lives longer by it");
+}
