@@ -49,6 +49,9 @@ pub enum Reason {
     /// `connections` of the configuration.
     #[error("there are as many connections with flows as may be")]
     Limit,
+    /// Nobody would set their timeout anew, or they are not left alone about their windows.
+    #[error("the kernel does not let them be changed")]
+    NotChanged,
     /// The intake has said why.
     #[error("the agent has not taken the flow")]
     NotTaken,

@@ -18,7 +18,7 @@ use crate::socket::{Event, Events, Heard, Requests, SocketError, wait};
 use crate::source::Options;
 use crate::table::{By, Connection, Table};
 use crate::ways::Ways;
-use crate::wire::{Entry, TCP};
+use crate::wire::{Entry, TCP, status};
 
 /// The kernel itself says when a connection ends.
 const EXPIRY: Expiry = Expiry { idle: None, hard: None, permanent: true };
@@ -269,7 +269,9 @@ impl<'a> Session<'a> {
         for Placement { entry, mut sides } in placements {
             let Some(connection) = self.table.connections.get(&entry.original) else { continue };
             let is_wanted = sides.iter().any(Result::is_ok);
-            if is_wanted && !connection.has_flows() && self.table.placed() >= self.options.connections {
+            if is_wanted && connection.is_refused {
+                sides = [Err(Reason::NotChanged); 2];
+            } else if is_wanted && !connection.has_flows() && self.table.placed() >= self.options.connections {
                 sides = [Err(Reason::Limit); 2];
             }
             for (at, side) in sides.into_iter().enumerate() {
@@ -303,7 +305,8 @@ impl<'a> Session<'a> {
         Some(Placement { entry, sides })
     }
 
-    /// Has the kernel be liberal about connections, before any of their packets passes by. Those that are gone end.
+    /// Has the kernel be liberal about connections, before any of their packets passes by. Those that are gone end, and those of which the
+    /// kernel refuses it are noted.
     fn be_liberal(&mut self, placements: &[Placement]) -> Result<(), Trouble> {
         let (mut strict, has_room) = (Vec::new(), self.table.placed() < self.options.connections);
         for Placement { entry, sides } in placements {
@@ -315,9 +318,9 @@ impl<'a> Session<'a> {
                 }
             }
         }
-        for gone in self.requests.change(&strict)? {
-            self.end(&gone);
-        }
+        let changed = self.requests.change(&strict)?;
+        changed.gone.iter().for_each(|gone| self.end(gone));
+        self.table.refuse(&changed.refused);
         Ok(())
     }
 
@@ -520,15 +523,21 @@ impl<'a> Session<'a> {
 
     /// Sets the timeout of connections anew whose packets only the device sees.
     fn refresh(&mut self, now: Instant) -> Result<(), Trouble> {
-        // Timeouts of TCP that ends are the kernel's own.
-        let lasts = |entry: &Entry| entry.original.protocol != TCP || entry.is_established == Some(true);
+        // Timeouts of TCP that ends are the kernel's own, and fixed ones do not change by packets.
+        let lasts = |entry: &Entry| {
+            let is_fixed = entry.status & status::FIXED_TIMEOUT != 0;
+            !is_fixed && (entry.original.protocol != TCP || entry.is_established == Some(true))
+        };
         let is_due = |known: &&mut Connection| known.has_moved && known.due <= now && lasts(&known.entry);
         let mut refreshed = Vec::new();
         for connection in self.table.connections.values_mut().filter(is_due) {
             refreshed.push((connection.entry.original, Some(connection.refresh(now))));
         }
-        // The kernel tells of the end of those that are gone.
-        self.requests.change(&refreshed).map(drop).map_err(Trouble::from)
+        // The kernel tells of the end of those that are gone. It must see the packets of those whose timeout it does not let be set.
+        let changed = self.requests.change(&refreshed)?;
+        self.table.refuse(&changed.refused);
+        self.unsettled.extend(changed.refused);
+        Ok(())
     }
 }
 

@@ -150,6 +150,15 @@ impl AsFd for Events {
     }
 }
 
+/// What became of changes that were asked for. Those that are in neither list were made.
+#[derive(Default)]
+pub(crate) struct Changed {
+    /// Connections that are gone, or about to go.
+    pub(crate) gone: Vec<Direction>,
+    /// Connections that the kernel does not change.
+    pub(crate) refused: Vec<Direction>,
+}
+
 /// Asks for connections and changes them.
 pub(crate) struct Requests {
     netlink: Netlink,
@@ -219,11 +228,10 @@ impl Requests {
         Ok(found)
     }
 
-    /// Has connections live for so long from now, where that is said, and has the kernel be liberal about their windows. Returns those that
-    /// are gone.
-    pub(crate) fn change(&mut self, changes: &[(Direction, Option<Duration>)]) -> Result<Vec<Direction>, SocketError> {
+    /// Has connections live for so long from now, where that is said, and has the kernel be liberal about their windows.
+    pub(crate) fn change(&mut self, changes: &[(Direction, Option<Duration>)]) -> Result<Changed, SocketError> {
         let step = "change a connection";
-        let mut gone = Vec::new();
+        let mut changed = Changed::default();
         for some in changes.chunks(BATCH) {
             let (mut datagram, first) = (Vec::new(), self.sequence.wrapping_add(1));
             for (at, (original, timeout)) in some.iter().enumerate() {
@@ -238,16 +246,14 @@ impl Requests {
                 self.answers(step, &mut |answer| {
                     if let Answer::Acknowledgement(told) = answer {
                         is_done |= told.sequence == last;
-                        if unless_gone(step, told.errno)? {
-                            let at = told.sequence.wrapping_sub(first) as usize;
-                            gone.extend(some.get(at).map(|(original, _)| *original));
-                        }
+                        let at = told.sequence.wrapping_sub(first) as usize;
+                        some.get(at).into_iter().for_each(|(original, _)| changed.note(*original, told.errno));
                     }
                     Ok(())
                 })?;
             }
         }
-        Ok(gone)
+        Ok(changed)
     }
 
     fn put(
@@ -289,6 +295,26 @@ impl Requests {
             see(message?.answer()?)?;
         }
         Ok(())
+    }
+}
+
+impl Changed {
+    /// Takes what was answered about a connection: one that is refused says nothing of the others.
+    fn note(&mut self, original: Direction, errno: i32) {
+        const GONE: [Errno; 2] = [Errno::NOENT, Errno::TIME];
+        if errno == 0 {
+            return;
+        }
+        if GONE.iter().any(|gone| gone.raw_os_error() == errno) {
+            self.gone.push(original);
+        } else {
+            tracing::debug!(
+                ?original,
+                "the kernel does not change a connection: {}",
+                io::Error::from_raw_os_error(errno)
+            );
+            self.refused.push(original);
+        }
     }
 }
 
@@ -343,4 +369,26 @@ fn failed(step: &'static str) -> impl Fn(io::Error) -> SocketError {
 
 fn refused(step: &'static str, errno: i32) -> SocketError {
     SocketError::Refused { step, source: io::Error::from_raw_os_error(errno) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_is_refused_is_that_of_one_connection_and_one_that_dies_is_gone() {
+        let connection = |port| Direction {
+            source: [10, 1, 0, 2].into(),
+            destination: [10, 2, 0, 2].into(),
+            protocol: 6,
+            source_port: port,
+            destination_port: 5000,
+        };
+        let mut changed = Changed::default();
+        for (port, errno) in [(1, None), (2, Some(Errno::NOENT)), (3, Some(Errno::TIME)), (4, Some(Errno::PERM))] {
+            changed.note(connection(port), errno.map_or(0, Errno::raw_os_error));
+        }
+        assert_eq!(changed.gone, [connection(2), connection(3)]);
+        assert_eq!(changed.refused, [connection(4)]);
+    }
 }

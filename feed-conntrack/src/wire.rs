@@ -72,6 +72,8 @@ pub mod status {
     pub const SEQUENCE_ADJUSTED: u32 = 1 << 6;
     /// `IPS_DYING`
     pub const DYING: u32 = 1 << 9;
+    /// `IPS_FIXED_TIMEOUT`: it ends at its time, whatever packets there are.
+    pub const FIXED_TIMEOUT: u32 = 1 << 10;
     /// `IPS_HELPER`: a helper reads its packets.
     pub const HELPER: u32 = 1 << 13;
     /// `IPS_OFFLOAD` and `IPS_HW_OFFLOAD`: a flowtable of nftables forwards it.

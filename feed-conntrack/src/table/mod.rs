@@ -72,6 +72,8 @@ pub(crate) struct Connection {
     pub(crate) is_told: bool,
     /// Whether the kernel was told to be liberal about it.
     pub(crate) is_liberal: bool,
+    /// Whether the kernel has refused to change it, as it is now.
+    pub(crate) is_refused: bool,
     /// How long the kernel keeps it without a packet.
     pub(crate) life: Duration,
     /// From when on its timeout is worth being set anew.
@@ -149,6 +151,7 @@ impl Table {
             let connection = Connection {
                 is_told: by == By::Event,
                 is_liberal: false,
+                is_refused: false,
                 life,
                 due: now,
                 refreshed: None,
@@ -172,6 +175,7 @@ impl Table {
         let has_changed = !known.entry.is_alike(&entry);
         // Another connection, of which nothing was said to the kernel.
         known.is_liberal &= known.entry.reply == entry.reply;
+        known.is_refused &= !has_changed;
         if by == By::Event && entry.timeout.is_some() {
             // One that somebody else changes in another way may be told of late in its life.
             known.life = if has_changed { life } else { known.life.max(life) };
@@ -199,6 +203,15 @@ impl Table {
         self.placed -= usize::from(connection.has_flows());
         self.silent -= usize::from(connection.is_silent());
         Some(connection)
+    }
+
+    /// Notes of which connections the kernel has refused a change. It may agree once something of them is another way.
+    pub(crate) fn refuse(&mut self, originals: &[Direction]) {
+        for original in originals {
+            if let Some(connection) = self.connections.get_mut(original) {
+                connection.is_refused = true;
+            }
+        }
     }
 
     /// Notes which flow a direction has for some values of the TTL. Returns the one that it had before, if that was another one.

@@ -250,3 +250,15 @@ fn a_connection_that_has_ended_does_not_keep_the_timeout_that_was_set_while_it_w
     connection.refresh(now);
     assert_eq!(connection.correction(Duration::from_secs(59), ending, now), None, "nothing lives longer by it");
 }
+
+#[test]
+fn a_connection_that_the_kernel_refuses_to_change_is_asked_about_again_once_it_is_another_way() {
+    let now = Instant::now();
+    let (mut table, original) = table(now);
+    table.refuse(&[original]);
+    table.put(entry(40_000, 5), By::Event, None, now);
+    assert!(table.connections[&original].is_refused);
+    let fixed = Entry { status: status::ASSURED | status::FIXED_TIMEOUT, ..entry(40_000, 5) };
+    table.put(fixed, By::Event, None, now);
+    assert!(!table.connections[&original].is_refused);
+}
