@@ -3,20 +3,28 @@
 use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
-use sluice_control::{Asked, Client, ClientError, control_socket};
+use sluice_control::{Asked, Client, ClientError, IDLE_LIMIT, control_socket};
 
 use crate::error::CliError;
 
-/// A connection to the agent of a run folder.
+/// A connection to the agent of a run folder, made anew after a long pause between two requests.
 pub(crate) struct Connection {
+    socket: PathBuf,
+    limit: Option<Duration>,
     client: Client,
     /// A second handle on the socket, to hang up in the middle of an answer.
     line: UnixStream,
+    /// Requests whose answers are still to be read.
+    unanswered: usize,
+    /// When the last request was sent, or the connection made.
+    used: Instant,
+    /// How long the agent certainly keeps it after that.
+    kept_for: Duration,
 }
 
 impl Connection {
@@ -24,38 +32,44 @@ impl Connection {
     /// takes.
     pub(crate) fn open(run_dir: &Path, limit: Option<Duration>) -> Result<Self, CliError> {
         let socket = control_socket(run_dir);
-        let opened = connect(&socket, limit).and_then(|stream| Ok((stream.try_clone()?, stream)));
-        let (line, stream) = opened.map_err(|source| CliError::NoAgent { socket: socket.clone(), source })?;
-        let mut client = Client::over(stream);
-        if let Some(limit) = limit {
-            // Half of the time for the answer, half for a sign of life.
-            let half = limit / 2;
-            let patience = client.set_patience(half, move || {
-                let dead = || {
-                    format!(
-                        "no sign of life of the agent for {limit:?}; is it stopped? (--timeout says how long to wait)"
-                    )
-                };
-                is_alive(&socket, half).then_some(()).ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, dead()))
-            });
-            patience.map_err(ClientError::Transport)?;
+        let (client, line) = open(&socket, limit)?;
+        // Well before the agent closes it, lest it does so while a request is on its way.
+        let kept_for = IDLE_LIMIT / 2;
+        Ok(Self { socket, limit, client, line, unanswered: 0, used: Instant::now(), kept_for })
+    }
+
+    /// Whether the agent may have closed the connection, because it was idle for long. The next request is made over a new one, unless
+    /// there are answers still to be read.
+    pub(crate) fn may_be_closed(&self) -> bool {
+        self.used.elapsed() >= self.kept_for
+    }
+
+    /// To be called before a request.
+    fn renew(&mut self) -> Result<(), CliError> {
+        if self.unanswered == 0 && self.may_be_closed() {
+            (self.client, self.line) = open(&self.socket, self.limit)?;
         }
-        Ok(Self { client, line })
+        self.used = Instant::now();
+        Ok(())
     }
 
     /// Runs a command with a short answer.
     pub(crate) fn text(&mut self, method: &str, params: &[&str]) -> Result<String, CliError> {
+        self.renew()?;
         Ok(self.client.call_text(method, params)?)
     }
 
     /// Sends a command with a short answer, which is read later: in the order in which commands were sent.
-    pub(crate) fn ask(&mut self, method: &str, params: &[&str]) -> Asked {
-        self.client.ask(method, params)
+    pub(crate) fn ask(&mut self, method: &str, params: &[&str]) -> Result<Asked, CliError> {
+        self.renew()?;
+        self.unanswered += 1;
+        Ok(self.client.ask(method, params))
     }
 
     /// Reads the answer to a command.
     pub(crate) fn answer(&mut self, asked: Asked) -> Result<String, CliError> {
         let mut answer = String::new();
+        self.unanswered -= 1;
         self.client.answer(asked, &mut |text| answer.push_str(text))?;
         Ok(answer)
     }
@@ -68,8 +82,9 @@ impl Connection {
         params: &[&str],
         on_text: &mut dyn FnMut(&str) -> Result<(), CliError>,
     ) -> Result<(), CliError> {
+        self.renew()?;
         let mut failure = None;
-        let Self { client, line } = self;
+        let Self { client, line, .. } = self;
         let result = client.call(method, params, &mut |text| {
             if failure.is_none()
                 && let Err(error) = on_text(text)
@@ -117,6 +132,26 @@ impl Connection {
     }
 }
 
+/// A client, and a second handle on its socket. An agent that shows no sign of life for so long is given up.
+fn open(socket: &Path, limit: Option<Duration>) -> Result<(Client, UnixStream), CliError> {
+    let opened = connect(socket, limit).and_then(|stream| Ok((stream.try_clone()?, stream)));
+    let (line, stream) = opened.map_err(|source| CliError::NoAgent { socket: socket.to_owned(), source })?;
+    let mut client = Client::over(stream);
+    if let Some(limit) = limit {
+        // Half of the time for the answer, half for a sign of life.
+        let half = limit / 2;
+        let socket = socket.to_owned();
+        let patience = client.set_patience(half, move || {
+            let dead = || {
+                format!("no sign of life of the agent for {limit:?}; is it stopped? (--timeout says how long to wait)")
+            };
+            is_alive(&socket, half).then_some(()).ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, dead()))
+        });
+        patience.map_err(ClientError::Transport)?;
+    }
+    Ok((client, line))
+}
+
 /// Connects to a socket. That, too, may take long: until somebody takes the connection there is room for a few of them only.
 fn connect(socket: &Path, limit: Option<Duration>) -> io::Result<UnixStream> {
     let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -133,4 +168,57 @@ fn is_alive(socket: &Path, limit: Duration) -> bool {
         client.call_text("version", &[])
     });
     matches!(answer, Ok(_) | Err(ClientError::Refused(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+
+    /// Has an agent answer so many requests on each of its connections, and close it then.
+    fn with_agent(name: &str, answers: &'static [usize], play: impl FnOnce(Connection)) {
+        let folder = std::env::temp_dir().join(format!("sluice-connection-{}-{name}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let listener = UnixListener::bind(control_socket(&folder)).unwrap();
+        let agent = thread::spawn(move || {
+            for count in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut requests = BufReader::new(stream.try_clone().unwrap());
+                for id in 0..*count {
+                    assert!(requests.read_until(b'}', &mut Vec::new()).unwrap() > 0);
+                    write!(stream, "{{\"id\":{id},\"result\":\"{id}\",\"error\":null}}").unwrap();
+                }
+            }
+        });
+        play(Connection::open(&folder, None).unwrap());
+        agent.join().unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_request_after_a_long_pause_is_made_over_a_new_connection() {
+        with_agent("pause", &[1, 2], |mut connection| {
+            assert_eq!(connection.text("version", &[]).unwrap(), "0");
+            connection.kept_for = Duration::ZERO;
+            assert_eq!(connection.text("version", &[]).unwrap(), "0");
+            connection.kept_for = IDLE_LIMIT;
+            assert_eq!(connection.text("version", &[]).unwrap(), "1", "there was no pause");
+        });
+    }
+
+    #[test]
+    fn a_request_leaves_no_answer_behind_however_long_the_pause_was() {
+        with_agent("behind", &[2], |mut connection| {
+            let first = connection.ask("version", &[]).unwrap();
+            connection.kept_for = Duration::ZERO;
+            assert!(connection.may_be_closed());
+            let second = connection.ask("version", &[]).unwrap();
+            assert_eq!(connection.answer(first).unwrap(), "0");
+            assert_eq!(connection.answer(second).unwrap(), "1");
+        });
+    }
 }

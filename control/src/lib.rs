@@ -6,7 +6,7 @@
 //! - [`answers`] are the answers that programs read.
 //! - [`duration`] is the text form of a span of time, in commands and in the configuration.
 //! - [`mirror`] is what the agent and `sluice-mirror` share about mirrored control traffic.
-//! - [`control_socket`], [`READY_COMMAND`], [`READY`] and [`OBSERVE_OVS`] are names that both ends must agree on.
+//! - [`control_socket`], [`READY_COMMAND`], [`READY`], [`OBSERVE_OVS`] and [`IDLE_LIMIT`] are what both ends must agree on.
 //!
 //! ```
 //! use sluice_control::{Client, ClientError, control_socket};
@@ -31,4 +31,6 @@ mod well_known;
 
 pub use client::{Asked, Client, ClientError};
 pub use escape::escape;
-pub use well_known::{API_SOCKET, CONTROL_SOCKET, OBSERVE_OVS, READY, READY_COMMAND, api_socket, control_socket};
+pub use well_known::{
+    API_SOCKET, CONTROL_SOCKET, IDLE_LIMIT, OBSERVE_OVS, READY, READY_COMMAND, api_socket, control_socket,
+};

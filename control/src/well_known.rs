@@ -1,12 +1,16 @@
-//! Names that both ends must agree on.
+//! Names, and one time, that both ends must agree on.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The name of the control socket in the run folder.
 pub const CONTROL_SOCKET: &str = "sluiced.ctl";
 
 /// The name of the socket of the gRPC interface in the run folder.
 pub const API_SOCKET: &str = "api.sock";
+
+/// How long the agent lets a client of the control socket do nothing between two requests, or before its first one.
+pub const IDLE_LIMIT: Duration = Duration::from_secs(600);
 
 /// The command that says whether flows are accepted and revalidated, as `/readyz` does: [`READY`], or why not.
 pub const READY_COMMAND: &str = "sluice/ready";

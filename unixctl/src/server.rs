@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sluice_control::IDLE_LIMIT;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -54,7 +55,7 @@ impl Default for ServerOptions {
             nesting_limit: 1000,
             silence_limit: Duration::from_secs(10),
             stall_limit: Duration::from_secs(300),
-            idle_limit: Duration::from_secs(600),
+            idle_limit: IDLE_LIMIT,
             connection_limit: 48,
             reserved: 16,
             piece_size: 64 << 10,

@@ -73,8 +73,14 @@ fn send(
     };
     let mut result = (|| {
         while let Some(Part { text, lines_before }) = parts.next()? {
+            if connection.may_be_closed() {
+                // Whoever writes the flows has paused for long. What was answered meanwhile is read before the connection is made anew.
+                while let Some(oldest) = under_way.pop_front() {
+                    take_answer(&mut connection, oldest)?;
+                }
+            }
             let length = text.len() as u64;
-            under_way.push_back((connection.ask(METHOD, &[&prepare(text)]), lines_before, length));
+            under_way.push_back((connection.ask(METHOD, &[&prepare(text)])?, lines_before, length));
             if under_way.len() > SENT_AHEAD
                 && let Some(oldest) = under_way.pop_front()
             {
