@@ -386,3 +386,20 @@ soft@demo, sluiced 0.1.0
     let tables = agent.run(&["stats"]).stdout;
     assert!(tables.contains("states: offloaded") && tables.starts_with("datapath soft@demo\n"), "{tables}");
 }
+
+#[test]
+fn doctor_prints_no_addresses_of_flows_that_are_refused() {
+    const REFUSALS: &str = r#"[{"label": "action", "flows": 3, "example": "ufid", "cure": "none",
+        "reason": "action set(tunnel): 198.51.100.7: neighbour 2001:db8::7 on p0 does not answer"}]"#;
+    let agent = FakeAgent::new()
+        .says("sluice/refusals", REFUSALS)
+        .says("sluice/audit", "{}")
+        .says("sluice/stats", "{}")
+        .says("sluice/ready", "ready\n")
+        .start();
+    for form in [&["doctor"][..], &["doctor", "--json"]] {
+        let told = agent.run(form).stdout;
+        assert!(told.contains("action set(tunnel): ADDRESS: neighbour ADDRESS on p0 does not answer"), "{told}");
+        assert!(!told.contains("198.51.100.7") && !told.contains("2001:db8::7"), "{told}");
+    }
+}

@@ -1,5 +1,7 @@
 //! `doctor`: all that somebody who is to help asks for, as one text.
 
+mod addresses;
+
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -7,6 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use sluice_control::{READY, READY_COMMAND};
 
+use self::addresses::without_addresses;
 use super::preflight::Of;
 use super::statistics;
 use crate::command::{Agent, Outcome, Run};
@@ -80,7 +83,13 @@ impl Examined {
             let text = connection.text(method, params)?;
             serde_json::from_str(&text).map_err(|_| CliError::answer(method, &text))
         };
-        let refusals = object(REFUSALS, &[])?;
+        let mut refusals = object(REFUSALS, &[])?;
+        for refused in refusals.as_array_mut().into_iter().flatten() {
+            // Such as that of a tunnel whose next hop does not answer.
+            if let Some(Value::String(reason)) = refused.get_mut("reason") {
+                *reason = without_addresses(reason);
+            }
+        }
         // A device that does not list its rules is told of, and is no reason to tell nothing.
         let audit = object(AUDIT, &["--json"]).or_else(|error| match error {
             CliError::Refused(reason) => Ok(json!({ "clean": null, "error": reason })),
