@@ -1,14 +1,14 @@
-//! Messages of a socket with a file beside them. Errors are those of `errno`.
+//! Messages of a socket with a file beside them, and who is at its other end. Errors are those of `errno`.
 //!
 //! By calls of the kernel: libc's `recvmsg` is the library's own in ovs-vswitchd, and rustix's way to read what is beside a message can
-//! panic, which nothing there may.
+//! panic, which nothing there may. Its way to tell who is at the other end has no place for a process without a number.
 
 #![allow(unsafe_code)]
 
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use libc::{c_int, c_long, c_void, cmsghdr, iovec, msghdr, size_t};
+use libc::{c_int, c_long, c_void, cmsghdr, iovec, msghdr, size_t, socklen_t, ucred};
 
 /// A control message with one file, as it is laid out for the kernel.
 #[repr(C)]
@@ -60,6 +60,18 @@ pub(crate) fn receive<const N: usize>(
     Ok((received, file))
 }
 
+/// The process that has connected a socket. Its number is 0 if it is outside of this process' PID namespace.
+pub(crate) fn peer(socket: BorrowedFd<'_>) -> Result<ucred, c_int> {
+    let mut credentials = ucred { pid: 0, uid: 0, gid: 0 };
+    #[expect(clippy::cast_possible_truncation, reason = "12 bytes")]
+    let mut length = size_of::<ucred>() as socklen_t;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    let to = (&raw mut credentials).cast::<c_void>();
+    // SAFETY: the kernel writes three numbers at most, for which there is room.
+    let outcome = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, to, &raw mut length) };
+    if outcome == 0 { Ok(credentials) } else { Err(errno()) }
+}
+
 fn message(buffer: &mut iovec, rights: Option<&mut Rights>) -> msghdr {
     // SAFETY: it is numbers and pointers, for which 0 is a value.
     let mut message: msghdr = unsafe { zeroed() };
@@ -75,6 +87,10 @@ fn message(buffer: &mut iovec, rights: Option<&mut Rights>) -> msghdr {
 fn call(number: c_long, socket: BorrowedFd<'_>, message: &mut msghdr, flags: c_int) -> Result<usize, c_int> {
     // SAFETY: all that the message points to is there as long as the caller's, who has just made it.
     let outcome = unsafe { libc::syscall(number, socket.as_raw_fd(), &raw mut *message, flags) };
+    usize::try_from(outcome).map_err(|_| errno())
+}
+
+fn errno() -> c_int {
     // SAFETY: libc has a place for it in each thread.
-    usize::try_from(outcome).map_err(|_| unsafe { *libc::__errno_location() })
+    unsafe { *libc::__errno_location() }
 }

@@ -6,16 +6,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
+
+use crate::ancillary;
 
 /// A process that has connected.
 pub struct Peer {
     /// To it.
     pub socket: OwnedFd,
-    /// Its number.
+    /// Its number; 0 outside of this process' PID namespace, as all of the node are to an agent in a pod.
     pub pid: i32,
 }
 
@@ -54,8 +55,7 @@ impl Door {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
             let socket = accept_with(&self.listener, flags).ok()?;
-            let Ok(who) = socket_peercred(&socket) else { continue };
-            let (uid, pid) = (who.uid.as_raw(), who.pid.as_raw_nonzero().get());
+            let Ok(libc::ucred { uid, pid, .. }) = ancillary::peer(socket.as_fd()) else { continue };
             return Some(if self.users.contains(&uid) { Ok(Peer { socket, pid }) } else { Err(uid) });
         }
     }
