@@ -1,12 +1,14 @@
-//! What the revalidator asks of the table: to take counters in, and to show what ageing must know of each flow.
+//! What the revalidator asks of the table: to take counters in, and to show what ageing must know of each flow. And how a flow comes to
+//! age otherwise.
 //!
-//! Both touch the counter cells only, 48 bytes a flow, and neither waits for a flow that is being changed.
+//! The former touch the counter cells only, 48 bytes a flow, and do not wait for a flow that is being changed.
 
 use super::FlowTable;
 use super::arena::Arena;
 use super::cell::{AgeView, Applied};
 use super::sync::Ordering;
 use crate::counters::{Reading, Sampled};
+use crate::event::Event;
 use crate::flow::Expiry;
 use crate::id::FlowId;
 use crate::time::Timestamp;
@@ -75,5 +77,31 @@ impl FlowTable {
     pub fn term(&self, id: FlowId) -> Option<(Expiry, Timestamp)> {
         let record = self.arena.record(id)?;
         record.flow().map(|flow| (flow.expiry, record.accepted()))
+    }
+
+    /// Gives a flow that is wanted another expiry, which `change` makes of the one that it has by then; `None` leaves it as it is. Nothing
+    /// else that is wanted changes, and no worker has to look at the flow: a device does not know when it goes. Returns whether it was
+    /// changed.
+    pub fn change_expiry(&self, id: FlowId, now: Timestamp, change: impl FnOnce(&Expiry) -> Option<Expiry>) -> bool {
+        let changed = self.with_life(id, |life| {
+            let expiry = change(&life.flow.expiry).filter(|_| life.end.is_none())?;
+            let flow = self.share_parts(life.flow.with_expiry(expiry));
+            if let Some(rule) = &mut life.installed {
+                let is_as_wanted = rule.flow.is_clone_of(&life.flow);
+                rule.flow = match is_as_wanted {
+                    // The very flow, so that a life that was settled is settled.
+                    true => flow.clone(),
+                    false => self.share_parts(rule.flow.with_expiry(expiry)),
+                };
+            }
+            self.events.event(&Event::Accepted(flow.clone()));
+            self.has_changed(id, &flow);
+            life.flow = flow;
+            self.classify(id, life);
+            // What was read before says nothing about a flow that was not to age.
+            self.with_cell(id, |cell| cell.touch(now));
+            Some(())
+        });
+        changed.flatten().is_some()
     }
 }

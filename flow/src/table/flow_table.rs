@@ -305,6 +305,10 @@ impl FlowTable {
                     self.refused(change, life, refusal);
                 }
             }
+            if let Some(rule) = life.installed.as_mut().filter(|rule| rule.generation == life.generation) {
+                // It may go at another time by now, of which the device was not told.
+                rule.flow = life.flow.clone();
+            }
             if let Some(handle) = life.lost.take() {
                 // The look that follows finds what is to be done.
                 let _ = self.forget(LostRule { flow: change.flow, handle }, life, now);

@@ -4,6 +4,7 @@
 
 mod adoption;
 mod chains;
+mod expiry;
 mod news;
 mod retry;
 mod waiting;
