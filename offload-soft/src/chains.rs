@@ -106,10 +106,14 @@ impl Chains {
         }
     }
 
+    /// Shows all chains, and frees those that were held when they came out of use, by a packet or by a call of this.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&Chain)) {
         visit(&self.root);
         let others: Vec<_> = self.others.read().values().cloned().collect();
         others.iter().for_each(|chain| visit(chain));
+        let unused: Vec<_> = others.iter().filter(|chain| chain.is_unused()).map(|chain| chain.id).collect();
+        drop(others);
+        unused.into_iter().for_each(|id| self.forget_if_unused(id));
     }
 
     /// Notes jumps of a rule, or says which of them cannot be.
@@ -156,5 +160,20 @@ mod tests {
         chains.close(ChainId(3));
         assert!(chains.get(ChainId(3)).is_none());
         assert!(chains.target(ChainId(3)).is_err());
+    }
+
+    #[test]
+    fn a_chain_that_was_held_when_it_was_closed_is_forgotten_when_all_are_looked_at() {
+        let chains = Chains::new();
+        chains.open(ChainId(3));
+        chains.open(ChainId(4));
+        let held = chains.get(ChainId(3));
+        chains.close(ChainId(3));
+        assert!(chains.get(ChainId(3)).is_some(), "who holds it may use it");
+        drop(held);
+        chains.for_each(|_| {});
+        assert!(chains.get(ChainId(3)).is_none());
+        chains.for_each(|chain| chains.close(chain.id));
+        assert!(chains.get(ChainId(4)).is_none(), "it was closed while all were looked at");
     }
 }

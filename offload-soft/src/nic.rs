@@ -256,9 +256,11 @@ impl Nic {
             unlinked.give_back();
         }
         if let Some(rule) = self.rules.free(hint, removal.index) {
-            let program = self.programs.get(rule.program);
+            // The program is not held any longer than for this, for it holds the chain.
+            let is_chain_unused =
+                self.programs.get(rule.program).as_ref().is_some_and(|program| program.chain.is_unused());
             self.discard(&rule);
-            if program.as_ref().is_some_and(|program| program.chain.is_unused()) {
+            if is_chain_unused {
                 self.chains.forget_if_unused(rule.flow.chain());
             }
         }

@@ -11,6 +11,7 @@ use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
 use sluice_flow::counters::Counters;
 use sluice_flow::field::Field;
+use sluice_flow::key::Match;
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 use sluice_flow::port::{PortKind, PortNumber};
 use sluice_flow::table::Generation;
@@ -68,7 +69,7 @@ fn an_eth_type_of_zero_stands_for_frames_that_have_none() {
 fn many_rules_are_read_in_batches() {
     let mut device = Device::new();
     for address in 0..1000 {
-        let one = move |full: &mut sluice_flow::key::Match| {
+        let one = move |full: &mut Match| {
             is_ipv4(full);
             full.set_exact(Field::Ipv4Dst, address);
         };
@@ -174,6 +175,25 @@ fn chains_are_opened_before_they_are_jumped_to() {
     device.close_chain(ChainId(5));
     assert_eq!(device.nic.chain_misses(ChainId(5)), None);
     assert_eq!(device.add(jump()).unwrap_err().label(), "action");
+}
+
+#[test]
+fn a_chain_that_is_closed_before_its_last_rule_goes_is_freed_with_that_rule() {
+    let mut device = Device::new();
+    device.open_chain(ChainId(5));
+    let jump = device.add(flow(is_ipv4, vec![recirc(5)])).unwrap();
+    let in_chain = |full: &mut Match| {
+        is_ipv4(full);
+        full.set_exact(Field::RecircId, 5);
+    };
+    let last = device.add(flow(in_chain, vec![output(2)])).unwrap();
+    assert_eq!(device.inject(1, &Ip4::default().frame(99, &[])).sent.len(), 1);
+    // As the agent does it: the chain is closed when nothing jumps there any more, whatever is in it.
+    device.remove(jump);
+    device.close_chain(ChainId(5));
+    assert_eq!(device.nic.chain_misses(ChainId(5)), Some(0), "it has a rule");
+    device.remove(last);
+    assert_eq!(device.nic.chain_misses(ChainId(5)), None);
 }
 
 #[test]
