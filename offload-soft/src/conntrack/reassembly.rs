@@ -8,6 +8,7 @@ use std::hash::BuildHasher as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -22,7 +23,8 @@ use super::timeouts;
 use super::tuple::Family;
 
 const SHARDS: usize = 16;
-/// Bytes that may wait, as far as they are counted (`IPFRAG_HIGH_THRESH`): beyond it, fragments are dropped.
+/// Bytes of one family that may wait, as far as they are counted (`IPFRAG_HIGH_THRESH`, `IPV6_FRAG_HIGH_THRESH`): beyond it, fragments are
+/// dropped.
 const MEMORY: usize = 4 << 20;
 /// What a waiting fragment costs besides its bytes.
 const OVERHEAD: usize = 256;
@@ -103,26 +105,31 @@ struct Shard {
 
 /// All fragments that wait.
 pub(crate) struct Reassembly {
-    shards: [Box<[Mutex<Shard>]>; 2],
+    v4: Waiting,
+    v6: Waiting,
     hasher: RandomState,
+}
+
+/// Fragments of one family that wait. Each has its own room, as in Linux, so that those of one never keep the other's out.
+struct Waiting {
+    shards: Box<[Mutex<Shard>]>,
+    timeout: Duration,
     memory: AtomicUsize,
     lost: AtomicU64,
 }
 
 impl Reassembly {
     pub(crate) fn new() -> Self {
-        let shards = || (0..SHARDS).map(|_| Mutex::default()).collect();
         Self {
-            shards: [shards(), shards()],
+            v4: Waiting::new(timeouts::IPV4_FRAGMENTS),
+            v6: Waiting::new(timeouts::IPV6_FRAGMENTS),
             hasher: RandomState::default(),
-            memory: AtomicUsize::new(0),
-            lost: AtomicU64::new(0),
         }
     }
 
     /// Fragments that waited in vain.
     pub(crate) fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+        [&self.v4, &self.v6].iter().map(|waiting| waiting.lost.load(Ordering::Relaxed)).sum()
     }
 
     /// Takes a fragment in: a frame with an IP header at `network`.
@@ -135,34 +142,31 @@ impl Reassembly {
             return Outcome::Dropped;
         };
         let index = (self.hasher.hash_one(fragment.key) >> 32) as usize % SHARDS;
-        let (shards, timeout) = match family {
-            Family::V4 => (&self.shards[0], timeouts::IPV4_FRAGMENTS),
-            Family::V6 => (&self.shards[1], timeouts::IPV6_FRAGMENTS),
-        };
-        let mut shard = shards[index].lock();
-        self.expire(&mut shard, now);
-        if self.memory.load(Ordering::Relaxed) > MEMORY {
+        let waiting = self.waiting(family);
+        let mut shard = waiting.shards[index].lock();
+        waiting.expire(&mut shard, now);
+        if waiting.memory.load(Ordering::Relaxed) > MEMORY {
             return Outcome::Dropped;
         }
         if family == Family::V6 && !fragment.is_last && !fragment.payload.len().is_multiple_of(8) {
             // What waits for it waits in vain, but the fragment passes (`-EPROTO` in `nf_ct_frag6_gather`).
-            self.lose(&mut shard, &fragment.key);
+            waiting.lose(&mut shard, &fragment.key);
             return Outcome::Alone;
         }
         let Shard { queues, deadlines } = &mut *shard;
         let queue = queues.entry(fragment.key).or_insert_with(|| {
-            deadlines.push_back((now.after(timeout), fragment.key));
+            deadlines.push_back((now.after(waiting.timeout), fragment.key));
             Queue::default()
         });
         match queue.insert(&fragment, frame) {
             Inserted::Yes => {
                 let cost = fragment.payload.len() + OVERHEAD;
                 queue.memory += cost;
-                self.memory.fetch_add(cost, Ordering::Relaxed);
+                waiting.memory.fetch_add(cost, Ordering::Relaxed);
             }
             Inserted::Duplicate => return Outcome::Dropped,
             Inserted::Broken => {
-                self.lose(&mut shard, &fragment.key);
+                waiting.lose(&mut shard, &fragment.key);
                 return Outcome::Dropped;
             }
         }
@@ -173,8 +177,26 @@ impl Reassembly {
             Family::V4 => queue.join_v4(network, fragment.key.identification),
             Family::V6 => queue.join_v6(network, fragment.key.identification),
         };
-        self.forget(&mut shard, &fragment.key);
+        waiting.forget(&mut shard, &fragment.key);
         whole.map_or(Outcome::Dropped, |(frame, pieces)| Outcome::Whole(frame, pieces))
+    }
+
+    fn waiting(&self, family: Family) -> &Waiting {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+}
+
+impl Waiting {
+    fn new(timeout: Duration) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            timeout,
+            memory: AtomicUsize::new(0),
+            lost: AtomicU64::new(0),
+        }
     }
 
     fn expire(&self, shard: &mut Shard, now: Timestamp) {
@@ -368,7 +390,7 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::conntrack::frames::{self, piece_v4, piece_v6};
-    use std::time::Duration;
+    use std::ops::Range;
 
     const NOW: Timestamp = Timestamp(5);
 
@@ -386,6 +408,17 @@ mod tests {
 
     fn payload() -> Vec<u8> {
         (0..40).collect()
+    }
+
+    fn piece(family: Family, payload: &[u8], bytes: Range<usize>, identification: u16) -> Vec<u8> {
+        match family {
+            Family::V4 => piece_v4(payload, bytes, identification),
+            Family::V6 => piece_v6(payload, bytes, identification),
+        }
+    }
+
+    fn memory(reassembly: &Reassembly, family: Family) -> usize {
+        reassembly.waiting(family).memory.load(Ordering::Relaxed)
     }
 
     #[test]
@@ -410,7 +443,7 @@ mod tests {
             assert_eq!(Sum::default().bytes(&v4[..20]).finish(), 0);
             assert_eq!(v6[40..], payload);
             assert_eq!((v6[6], u16::from_be_bytes([v6[4], v6[5]])), (17, 40));
-            assert_eq!(reassembly.memory.load(Ordering::Relaxed), 0, "nothing is left");
+            assert_eq!([Family::V4, Family::V6].map(|family| memory(&reassembly, family)), [0, 0], "nothing is left");
         }
     }
 
@@ -487,7 +520,23 @@ mod tests {
             dropped += u32::from(matches!(add(&reassembly, Family::V4, &packet), Outcome::Dropped));
         }
         assert!(dropped > 0);
-        assert!(reassembly.memory.load(Ordering::Relaxed) <= MEMORY + 2 * 1500 + OVERHEAD);
+        assert!(memory(&reassembly, Family::V4) <= MEMORY + 2 * 1500 + OVERHEAD);
+    }
+
+    #[test]
+    fn a_flood_of_one_version_leaves_room_for_the_other() {
+        let (flood, payload) = (vec![0; 1480], payload());
+        for (flooded, other) in [(Family::V6, Family::V4), (Family::V4, Family::V6)] {
+            let reassembly = Reassembly::new();
+            let mut identifications = 0..4000;
+            assert!(identifications.any(|identification| {
+                let first = piece(flooded, &flood, 0..1472, identification);
+                matches!(add(&reassembly, flooded, &first), Outcome::Dropped)
+            }));
+            let first = add(&reassembly, other, &piece(other, &payload, 0..24, 9));
+            assert!(matches!(first, Outcome::Waits), "{other:?}");
+            whole(add(&reassembly, other, &piece(other, &payload, 24..40, 9)));
+        }
     }
 
     #[test]
