@@ -335,7 +335,7 @@ impl Table {
     /// Enters a connection under both of its directions (`__nf_conntrack_confirm`).
     pub(crate) fn insert(&self, connection: &Arc<Connection>, now: Timestamp) -> Result<(), Clash> {
         if self.zones.is_search_due(connection.zone, now) {
-            self.expire(connection.zone, now);
+            self.expire(now);
         }
         let reply = connection.tuple(Direction::Reply);
         let keys = [(connection.zone, connection.original), (connection.zone, reply)];
@@ -397,12 +397,10 @@ impl Table {
         true
     }
 
-    /// Takes out what has expired of a zone.
-    fn expire(&self, zone: u16, now: Timestamp) {
-        for connection in self.connections().filter(|connection| connection.zone == zone) {
-            if connection.is_expired(now) {
-                self.remove(&connection);
-            }
+    /// Takes out what has expired.
+    fn expire(&self, now: Timestamp) {
+        for connection in self.connections().filter(|connection| connection.is_expired(now)) {
+            self.remove(&connection);
         }
     }
 

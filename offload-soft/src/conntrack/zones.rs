@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use sluice_flow::connection::{ZoneLimit, ZoneLimits};
 use sluice_flow::time::Timestamp;
 
-/// How long a full zone is not searched for expired connections again.
+/// How long the table is not searched for expired connections again, though a zone is full.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Counts and limits of all zones.
@@ -20,7 +20,7 @@ pub(crate) struct Zones {
     /// Whether any zone has a limit: without one, nothing is locked.
     is_limited: AtomicBool,
     limits: RwLock<Limits>,
-    /// When a full zone may be searched again, in nanoseconds of the device's clock.
+    /// When the next search may be, in nanoseconds of the device's clock: one for all zones, for each is rid of what has expired by it.
     next_search: AtomicU64,
 }
 
@@ -59,8 +59,8 @@ impl Zones {
         self.counts[usize::from(zone)].fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether a zone is full and should be searched for connections that have expired: they are counted until they are
-    /// found.
+    /// Whether a zone is full and the table should be searched for connections that have expired, in all zones: they are counted until
+    /// they are found.
     pub(crate) fn is_search_due(&self, zone: u16, now: Timestamp) -> bool {
         let limit = self.limit(zone);
         if limit == 0 || self.counts[usize::from(zone)].load(Ordering::SeqCst) < limit {
@@ -160,6 +160,18 @@ mod tests {
         world.wait(31);
         send(&world, 7, 3).unwrap();
         assert_eq!(count(&world, 7), 1);
+    }
+
+    #[test]
+    fn a_full_zone_does_not_keep_another_from_being_searched() {
+        let world = World::new();
+        for zone in [7, 8] {
+            world.conntrack.zones().set_limit(Some(zone), 1);
+            send(&world, zone, 1).unwrap();
+        }
+        world.wait(31);
+        assert_eq!([send(&world, 7, 2), send(&world, 8, 2)], [Ok(()), Ok(())], "in the same second");
+        assert_eq!([send(&world, 7, 3), send(&world, 8, 3)], [Err(Stop::Dropped), Err(Stop::Dropped)]);
     }
 
     #[test]
