@@ -57,7 +57,7 @@ impl SoftNic {
         self.0.chains.get(chain).map(|chain| chain.misses())
     }
 
-    /// Packets that rules took and that then went nowhere.
+    /// Packets that went nowhere, though no rule said so.
     pub fn drops(&self) -> &Drops {
         &self.0.drops
     }
@@ -157,7 +157,7 @@ impl Backend for SoftNic {
             hits: Some(self.0.lookup_counts.hits.load(Ordering::Relaxed)),
             misses: Some(self.0.chains.root().misses()),
             chain_misses: Some(self.0.lookup_counts.chain_misses.load(Ordering::Relaxed)),
-            lost: Some(self.0.drops.total()),
+            lost: Some(self.0.drops.of_rules()),
         })
     }
 

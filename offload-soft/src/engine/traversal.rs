@@ -134,7 +134,7 @@ impl Traversal<'_> {
             if let Some((from, tunnel)) = from.and_then(|from| from.tunnel().map(|tunnel| (from, tunnel))) {
                 match tunnel::decapsulate(frame, &parsed, tunnel.protocol) {
                     Decapsulated::Plain => {}
-                    Decapsulated::Malformed => return self.lose(Loss::Decapsulation),
+                    Decapsulated::Malformed => return self.lose(Loss::Entrance),
                     Decapsulated::Inner { range, layer3, metadata } => {
                         match &mut self.recorder {
                             Some(recorder) => recorder.note(TraceEvent::Decapsulated(from.port.number)),
@@ -155,7 +155,7 @@ impl Traversal<'_> {
         if let Some(tunnel) = &packet.metadata.tunnel
             && tunnel::ecn::decapsulate(tunnel.tos, &mut packet.bytes, packet.metadata.layer3).is_none()
         {
-            return self.lose(Loss::Decapsulation);
+            return self.lose(Loss::Entrance);
         }
         if self.look_up(self.root, packet, 0).is_err() {
             // As in the kernel (`ovs_vport_receive` in net/openvswitch/vport.c).
@@ -212,8 +212,7 @@ impl Traversal<'_> {
             for copy in &*mirror.copies {
                 match self.ports.get(*copy) {
                     Some(port) if is_ethernet => self.leave(port, bytes, origin),
-                    Some(_) => self.lose(Loss::WithoutEthernet),
-                    None => self.lose(Loss::Output),
+                    _ => self.lose(Loss::Copy),
                 }
             }
         }

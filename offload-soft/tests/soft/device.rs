@@ -1,6 +1,7 @@
 //! The calls of the `Backend` trait, one after the other.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sluice_flow::backend::{
@@ -13,6 +14,7 @@ use sluice_flow::counters::Counters;
 use sluice_flow::field::Field;
 use sluice_flow::key::Match;
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
+use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{PortKind, PortNumber};
 use sluice_flow::table::Generation;
 use sluice_flow::time::Timestamp;
@@ -194,6 +196,21 @@ fn a_chain_that_is_closed_before_its_last_rule_goes_is_freed_with_that_rule() {
     assert_eq!(device.nic.chain_misses(ChainId(5)), Some(0), "it has a rule");
     device.remove(last);
     assert_eq!(device.nic.chain_misses(ChainId(5)), None);
+}
+
+#[test]
+fn a_copy_that_cannot_leave_is_no_packet_that_was_lost() {
+    let mut device = Device::new();
+    device.add(flow(is_ipv4, vec![output(2)])).unwrap();
+    let mut of_port = Match::default();
+    of_port.set_exact(Field::InPort, 1);
+    let copies = vec![PortNumber(3), PortNumber(4)];
+    device.nic.mirrors().unwrap().set_mirror(&Mirror::new("copies", of_port, copies).unwrap()).unwrap();
+    device.nic.detach_port(PortNumber(3)).unwrap();
+    let sent = device.inject(1, &Ip4::default().frame(99, &[])).sent;
+    assert_eq!(sent.iter().map(|(port, _)| port.0).collect::<Vec<_>>(), [4, 2]);
+    assert_eq!(device.nic.drops().copies.load(Ordering::Relaxed), 1);
+    assert_eq!(device.nic.lookup_counters().unwrap().lost, Some(0));
 }
 
 #[test]

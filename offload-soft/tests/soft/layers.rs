@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use sluice_flow::action::{Action, EthernetAddresses, MplsEntry, NshHeader, NshMetadata, VlanTag};
-use sluice_flow::backend::Verdict;
+use sluice_flow::backend::{Backend, Verdict};
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::Field;
 use sluice_flow::key::Match;
@@ -252,6 +252,7 @@ fn nsh_is_popped_down_to_what_it_names() {
     assert_eq!(device.inject(1, &eth(0x894f, &unknown)).sent, [], "nothing that NSH has a number for");
     assert_eq!(device.inject(1, &eth(0x894f, &head[..20])).hits.len(), 0, "cut off");
     assert_eq!(lost(&device), [1, 0, 1]);
+    assert_eq!(device.nic.lookup_counters().unwrap().lost, Some(1), "no rule had taken the one that is cut off");
 }
 
 #[test]

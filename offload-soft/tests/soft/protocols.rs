@@ -368,7 +368,7 @@ fn what_is_malformed_is_dropped_and_counted() {
     for (count, (what, frame)) in (1..).zip(bad) {
         let verdict = device.inject(1, &frame);
         assert_eq!((verdict.hits.len(), verdict.missed), (0, None), "{what}");
-        assert_eq!(device.nic.drops().decapsulation.load(Ordering::Relaxed), count, "{what}");
+        assert_eq!(device.nic.drops().entrance.load(Ordering::Relaxed), count, "{what}");
     }
     // PPTP is GRE, too, but version 1 and not of the tunnel.
     assert_eq!(device.inject(1, &gre_frame(0x2001, 0x880b, &[0; 4], &[])).hits.len(), 1);

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use sluice_flow::action::{Action, TunnelPush};
+use sluice_flow::backend::Backend;
 use sluice_flow::field::Field;
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
@@ -185,6 +186,7 @@ fn a_pop_looks_up_again_what_was_inside() {
     device.inject(4, &broken);
     device.inject(4, &Ip4::default().frame(17, &udp(1, 2, b"no tunnel")));
     assert_eq!(device.nic.drops().decapsulation.load(Ordering::Relaxed), 2);
+    assert_eq!(device.nic.lookup_counters().unwrap().lost, Some(2), "a rule had taken them");
 }
 
 #[test]

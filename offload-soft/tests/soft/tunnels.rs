@@ -212,7 +212,9 @@ fn malformed_tunnel_packets_are_dropped_and_counted() {
         let verdict = device.inject(1, &frame);
         assert_eq!((verdict.hits.len(), verdict.missed), (0, None), "{what}");
     }
-    assert_eq!(device.nic.drops().decapsulation.load(Ordering::Relaxed), count);
+    assert_eq!(device.nic.drops().entrance.load(Ordering::Relaxed), count);
+    let lookups = device.nic.lookup_counters().unwrap();
+    assert_eq!((lookups.hits, lookups.lost), (Some(1), Some(0)), "no rule had taken them");
     assert_eq!(device.inject(1, &good).sent, [(PortNumber(3), inner())], "the good one passes");
 }
 
