@@ -44,7 +44,7 @@ pub(crate) struct Nic {
     pub(crate) policies: Policies,
     pub(crate) conntrack: Conntrack,
     pub(crate) drops: Drops,
-    random: Random,
+    pub(crate) random: Random,
     programs: Programs,
     pub(crate) lookup_counts: LookupCounts,
     pub(crate) events: EventStream,

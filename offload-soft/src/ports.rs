@@ -59,9 +59,24 @@ pub(crate) struct PortState {
     rx_bytes: AtomicU64,
     tx_packets: AtomicU64,
     tx_bytes: AtomicU64,
-    /// The sequence number of the next packet whose outer header has one.
-    sequence: AtomicU32,
+    pub(crate) sequence: Sequence,
     neighbours: RwLock<Neighbours>,
+}
+
+/// The number of the next packet of a port whose outer header has one.
+#[derive(Default)]
+pub(crate) struct Sequence(AtomicU32);
+
+impl Sequence {
+    /// Counts up with every call.
+    pub(crate) fn next(&self) -> u32 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// One that goes its own way from the same number on.
+    pub(crate) fn fork(&self) -> Self {
+        Self(AtomicU32::new(self.0.load(Ordering::Relaxed)))
+    }
 }
 
 /// What frames that came in have told about the network behind a port.
@@ -157,7 +172,7 @@ impl PortState {
             rx_bytes: AtomicU64::new(0),
             tx_packets: AtomicU64::new(0),
             tx_bytes: AtomicU64::new(0),
-            sequence: AtomicU32::new(0),
+            sequence: Sequence::default(),
             neighbours: RwLock::default(),
         }
     }
@@ -191,11 +206,6 @@ impl PortState {
             tx_packets: self.tx_packets.load(Ordering::Relaxed),
             tx_bytes: self.tx_bytes.load(Ordering::Relaxed),
         }
-    }
-
-    /// Counts up with every call.
-    pub(crate) fn next_sequence(&self) -> u32 {
-        self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The port's own Ethernet address: locally administered, unicast, and made of its number.

@@ -17,7 +17,7 @@ pub(crate) struct Shadow<'a> {
 
 impl<'a> Shadow<'a> {
     pub(crate) fn new(nic: &'a Nic) -> Self {
-        Self { nic, conntrack: nic.conntrack.fork(nic.clock.now()), recorder: Recorder::default() }
+        Self { nic, conntrack: nic.conntrack.fork(nic.clock.now()), recorder: Recorder::new(nic.random.fork()) }
     }
 }
 

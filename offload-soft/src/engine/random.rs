@@ -16,6 +16,11 @@ impl Random {
         Self::from_seed(std::hash::RandomState::new().build_hasher().finish())
     }
 
+    /// One that goes its own way from the same number on.
+    pub(crate) fn fork(&self) -> Self {
+        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
+    }
+
     /// Whether a packet is one of those that are sampled: [`u32::MAX`] is every one, 0 is none (`sample` in
     /// net/openvswitch/actions.c).
     pub(crate) fn picks(&self, probability: u32) -> bool {

@@ -3,27 +3,36 @@
 use std::sync::Arc;
 
 use sluice_flow::action::Action;
+use sluice_flow::chain::ChainId;
 use sluice_flow::key::Key;
 use sluice_flow::trace::{ActionEffect, Lookup, Step, TraceEvent, TriedSubtable};
 
 use super::Packet;
-use crate::chains::Chain;
-use crate::classifier::View;
+use super::random::Random;
+use crate::classifier::Tried;
 use crate::meters::MeterState;
 use crate::packet::parse;
+use crate::ports::{PortState, Sequence};
 use crate::rules::{Rules, Slot};
 use crate::translate::fields_of;
 
-/// What is written down.
-#[derive(Default)]
+/// What is written down, and copies of what packets change in the device.
 pub(crate) struct Recorder {
     pub(crate) steps: Vec<Step>,
     depth: usize,
-    /// Copies of the meters that packets came to, so that no tokens of the device are spent.
+    /// Of the meters that packets came to, so that no tokens of the device are spent.
     meters: Vec<(Arc<MeterState>, MeterState)>,
+    /// Of the sequences of the tunnel ports that packets left through, so that no numbers of the device are.
+    sequences: Vec<(Arc<PortState>, Sequence)>,
+    /// Of the dice.
+    pub(super) random: Random,
 }
 
 impl Recorder {
+    pub(crate) fn new(random: Random) -> Self {
+        Self { steps: Vec::new(), depth: 0, meters: Vec::new(), sequences: Vec::new(), random }
+    }
+
     pub(crate) fn note(&mut self, event: TraceEvent) {
         self.steps.push(Step { depth: self.depth, event });
     }
@@ -36,9 +45,15 @@ impl Recorder {
         self.depth -= 1;
     }
 
-    /// Looks a packet up and writes down where.
-    pub(super) fn look_up(&mut self, chain: &Chain, view: &View<'_>, key: &Key, rules: &Rules) -> Option<u32> {
-        let (tried, found) = view.trace(key);
+    /// Writes down where a packet was looked up, and what was found.
+    pub(super) fn looked_up(
+        &mut self,
+        chain: ChainId,
+        key: &Key,
+        tried: Vec<Tried>,
+        found: Option<u32>,
+        rules: &Rules,
+    ) {
         let fields = |index: u32| rules.slot(index)?.flow().map(|flow| fields_of(&flow));
         let tried = tried.into_iter().map(|subtable| TriedSubtable {
             priority: subtable.priority,
@@ -46,8 +61,7 @@ impl Recorder {
             rules: subtable.rules,
         });
         let hit = found.and_then(|index| rules.slot(index)).map(Slot::flow_id);
-        self.note(TraceEvent::Lookup(Box::new(Lookup { chain: chain.id, key: *key, tried: tried.collect(), hit })));
-        found
+        self.note(TraceEvent::Lookup(Box::new(Lookup { chain, key: *key, tried: tried.collect(), hit })));
     }
 
     /// Writes down that an action begins; [`Recorder::finish`] gets what comes back.
@@ -77,6 +91,16 @@ impl Recorder {
             self.meters.len() - 1
         });
         &self.meters[place].1
+    }
+
+    /// The copy of the port's sequence.
+    pub(super) fn sequence(&mut self, port: &Arc<PortState>) -> &Sequence {
+        let known = self.sequences.iter().position(|(of, _)| Arc::ptr_eq(of, port));
+        let place = known.unwrap_or_else(|| {
+            self.sequences.push((Arc::clone(port), port.sequence.fork()));
+            self.sequences.len() - 1
+        });
+        &self.sequences[place].1
     }
 }
 

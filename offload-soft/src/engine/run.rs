@@ -142,7 +142,8 @@ impl Traversal<'_> {
                 Step::PushVlan(tag) => packet.push_vlan(*tag)?,
                 Step::Recirc(chain) => self.recirculate(chain, take_or_copy(&mut packet, is_last), depth)?,
                 Step::Sample { probability, list } => {
-                    if self.random.picks(*probability) {
+                    let random = self.recorder.as_ref().map_or(self.random, |recorder| &recorder.random);
+                    if random.picks(*probability) {
                         let mut sampled = take_or_copy(&mut packet, is_last);
                         sampled.probability = both(sampled.probability, *probability);
                         self.nested(list, sampled, depth)?;

@@ -176,16 +176,18 @@ impl Traversal<'_> {
             return Err(Missing);
         }
         let view = chain.rules.view(self.pin);
+        let (tried, found) = match &self.recorder {
+            Some(_) => view.trace(&parsed.key),
+            None => (Vec::new(), view.lookup(&parsed.key)),
+        };
         // A copy carries the flow that takes the packet, though it is made before anything is done with the packet.
-        let hit = view.lookup(&parsed.key);
         if chain.id == ChainId::ROOT && !self.mirrors.is_empty() {
-            let origin = Origin { in_port: packet.in_port, rule: hit };
+            let origin = Origin { in_port: packet.in_port, rule: found };
             self.mirror(&parsed.key, &packet.bytes, packet.is_ethernet(), origin);
         }
-        let found = match &mut self.recorder {
-            Some(recorder) => recorder.look_up(chain, &view, &parsed.key, self.rules),
-            None => hit,
-        };
+        if let Some(recorder) = &mut self.recorder {
+            recorder.looked_up(chain.id, &parsed.key, tried, found, self.rules);
+        }
         packet.rule = found;
         let Some(slot) = found.and_then(|index| self.rules.slot(index)) else {
             self.miss(chain);
@@ -277,7 +279,11 @@ impl Traversal<'_> {
         let underlay = self.ports.get(tunnel.underlay)?;
         let payload = Payload { bytes, layer3: packet.metadata.layer3 };
         let encapsulation = packet.encapsulation.as_deref()?;
-        let outer = tunnel::encapsulate(payload, encapsulation, port, tunnel, underlay, self.now)?;
+        let sequence = match &mut self.recorder {
+            Some(recorder) => recorder.sequence(port),
+            None => &port.sequence,
+        };
+        let outer = tunnel::encapsulate(payload, encapsulation, sequence, tunnel, underlay, self.now)?;
         if self.is_counted() {
             port.count_tx(bytes.len());
         }
@@ -316,9 +322,14 @@ impl Traversal<'_> {
         packet.cut = 0;
         let payload = Payload { bytes: &packet.bytes, layer3: packet.metadata.layer3 };
         let length = payload.bytes.len();
-        let pushed =
-            self.ports.get(push.tunnel_port).and_then(|port| Some((port, push.apply(payload, port, self.now)?)));
-        let Some((port, outer)) = pushed else {
+        let Some(port) = self.ports.get(push.tunnel_port) else {
+            return false;
+        };
+        let sequence = match &mut self.recorder {
+            Some(recorder) => recorder.sequence(port),
+            None => &port.sequence,
+        };
+        let Some(outer) = push.apply(payload, sequence, self.now) else {
             return false;
         };
         if self.is_counted() {

@@ -18,4 +18,5 @@ mod parse;
 mod protocols;
 mod push;
 mod refusals;
+mod trace;
 mod tunnels;

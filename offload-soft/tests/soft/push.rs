@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use sluice_flow::action::{Action, TunnelPush};
-use sluice_flow::backend::Backend;
+use sluice_flow::backend::{Backend, Injector};
 use sluice_flow::field::Field;
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
@@ -86,6 +86,15 @@ fn headers_in_gre_are_numbered_and_summed() {
         assert_eq!(long(&tunnel, 4), sequence);
         assert_eq!(tunnel[8..], [&erspan[8..], &inner()].concat());
     }
+}
+
+#[test]
+fn a_trace_shows_the_number_of_the_next_packet_and_does_not_use_it_up() {
+    let mut device = Device::with_tunnels();
+    let gre = [0x10, 0, 0x65, 0x58, 0, 0, 0, 0];
+    device.add(flow(from(2), vec![push(12, 3, &v4(47, &gre))])).unwrap();
+    let traced = device.nic.tracer().trace(PortNumber(2), &inner()).unwrap().verdict.sent;
+    assert_eq!(traced, device.inject(2, &inner()).sent);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::packet::headers::{
     Checksum, Erspan, Ethernet, GRE_CHECKSUM, GRE_SEQUENCE, Gre, Gtpu, GtpuOptional, Ipv4, Ipv6, Number, Udp,
 };
 use crate::packet::{eth_type, ip_proto};
-use crate::ports::PortState;
+use crate::ports::Sequence;
 
 const ETHERNET: usize = Ethernet::<&[u8]>::LENGTH;
 const IPV4: usize = Ipv4::<&[u8]>::LENGTH;
@@ -25,8 +25,8 @@ const ERSPAN_TICK: u64 = 100_000;
 /// From what the headers of one packet are filled.
 pub(super) struct PerPacket<'a> {
     pub(super) payload: Payload<'a>,
-    /// The tunnel port, which numbers its packets.
-    pub(super) port: &'a PortState,
+    /// Numbers the packets of the tunnel port.
+    pub(super) sequence: &'a Sequence,
     pub(super) now: Timestamp,
 }
 
@@ -91,7 +91,7 @@ fn fill_gre(bytes: &mut [u8], protocol: TunnelProtocol, packet: &PerPacket<'_>) 
     let (checksum_at, sequence_at) = (gre.place(GRE_CHECKSUM), gre.place(GRE_SEQUENCE));
     let (header, is_erspan2) = (gre.header_length(), gre.protocol() == eth_type::ERSPAN2);
     if let Some(at) = sequence_at {
-        Number::new(bytes.get_mut(at..)?)?.set_value(packet.port.next_sequence());
+        Number::new(bytes.get_mut(at..)?)?.set_value(packet.sequence.next());
     }
     if protocol == TunnelProtocol::Erspan && is_erspan2 {
         #[expect(clippy::cast_possible_truncation, reason = "the time on the wire goes round")]
@@ -111,7 +111,7 @@ fn fill_gtpu(bytes: &mut [u8], packet: &PerPacket<'_>) -> Option<()> {
     gtpu.set_length(u16::try_from(length).ok()?);
     if gtpu.flags() & super::gtpu::SEQUENCE != 0 {
         #[expect(clippy::cast_possible_truncation, reason = "the number on the wire goes round")]
-        let sequence = packet.port.next_sequence() as u16;
+        let sequence = packet.sequence.next() as u16;
         GtpuOptional::new(bytes.get_mut(Gtpu::<&[u8]>::LENGTH..)?)?.set_sequence(sequence);
     }
     Some(())

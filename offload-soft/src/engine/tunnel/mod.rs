@@ -32,7 +32,7 @@ use sluice_flow::time::Timestamp;
 use crate::packet::checksum::crc32c;
 use crate::packet::headers::{Gre, Udp};
 use crate::packet::{MIN_FRAME, Metadata, Parsed, Transport, TunnelMetadata, TunnelOptions, eth_type, ip_proto, parse};
-use crate::ports::{Entrance, PortState};
+use crate::ports::{Entrance, PortState, Sequence};
 use fill::PerPacket;
 use header::UDP;
 
@@ -48,7 +48,7 @@ const SOURCE_PORTS: Range<u16> = 32768..61000;
 pub(crate) fn encapsulate(
     payload: Payload<'_>,
     encapsulation: &Encapsulation,
-    port: &PortState,
+    sequence: &Sequence,
     tunnel: &Tunnel,
     underlay: &PortState,
     now: Timestamp,
@@ -63,7 +63,7 @@ pub(crate) fn encapsulate(
         TunnelProtocol::Gtpu => gtpu::write(&mut frame, payload, encapsulation),
     }?;
     frame.extend_from_slice(payload.bytes);
-    fill::fill(&mut frame, tunnel.protocol, &PerPacket { payload, port, now })?;
+    fill::fill(&mut frame, tunnel.protocol, &PerPacket { payload, sequence, now })?;
     Some(frame)
 }
 

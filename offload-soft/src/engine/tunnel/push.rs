@@ -12,7 +12,7 @@ use super::header::{Payload, UDP};
 use super::{gtpu, segments};
 use crate::packet::headers::{Erspan, Erspan2, Ethernet, Geneve, Gre, Gtpu, Ipv4, Vxlan};
 use crate::packet::{eth_type, fragment, ip_proto};
-use crate::ports::PortState;
+use crate::ports::Sequence;
 
 /// Bytes of outer headers at most (`TNL_PUSH_HEADER_SIZE` in `lib/odp-util.h`).
 const LONGEST: usize = 512;
@@ -76,10 +76,10 @@ impl Push {
     }
 
     /// The packet with the headers on it; `None` if it would be longer than IP can carry, or if they cannot carry it.
-    pub(crate) fn apply(&self, payload: Payload<'_>, port: &PortState, now: Timestamp) -> Option<Vec<u8>> {
+    pub(crate) fn apply(&self, payload: Payload<'_>, sequence: &Sequence, now: Timestamp) -> Option<Vec<u8>> {
         let mut frame = [&self.header[..], payload.bytes].concat();
         match self.kind {
-            Kind::Tunnel(protocol) => fill(&mut frame, protocol, &PerPacket { payload, port, now })?,
+            Kind::Tunnel(protocol) => fill(&mut frame, protocol, &PerPacket { payload, sequence, now })?,
             Kind::SegmentRouting => segments::fill(&mut frame, payload)?,
         }
         Some(frame)
