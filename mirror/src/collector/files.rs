@@ -7,6 +7,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use tracing::warn;
+
 use super::mark::{self, Marks};
 
 /// Where files are, and when the next one is begun.
@@ -68,13 +70,24 @@ impl Written {
             || self.files.age.is_some_and(|age| open.since.elapsed() >= age)
     }
 
-    /// Begins the next file.
-    pub(super) fn begin(&mut self) -> io::Result<()> {
+    /// Begins the next file, with these blocks. If that fails, no file is left of it, and none is deleted for it.
+    pub(super) fn begin(&mut self, blocks: &[u8]) -> io::Result<()> {
         self.number += 1;
         let path = self.files.numbered(self.number);
-        let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|error| named(&path, &error))?;
-        self.open = Some(Open { file, path, length: 0, since: Instant::now() });
-        self.delete_old()
+        match Open::new(&path, blocks) {
+            Ok(open) => {
+                self.open = Some(open);
+                self.delete_old();
+                Ok(())
+            }
+            Err(error) => {
+                // Unless somebody else has taken it, the number is free again.
+                if fs::exists(&path).is_ok_and(|exists| !exists) {
+                    self.number -= 1;
+                }
+                Err(named(&path, &error))
+            }
+        }
     }
 
     /// Writes whole blocks. If that fails, none of them is in the file, which is closed.
@@ -99,14 +112,33 @@ impl Written {
         self.open = None;
     }
 
-    fn delete_old(&self) -> io::Result<()> {
-        let Some(keep) = self.files.keep else { return Ok(()) };
-        let numbers = self.files.numbers()?;
+    /// Frames are written whether that is possible or not.
+    fn delete_old(&self) {
+        let Some(keep) = self.files.keep else { return };
+        let numbers = self.files.numbers().unwrap_or_else(|error| {
+            warn!("files that are too old cannot be found: {error}");
+            Vec::new()
+        });
         for number in &numbers[..numbers.len().saturating_sub(keep.max(1))] {
             let path = self.files.numbered(*number);
-            fs::remove_file(&path).map_err(|error| named(&path, &error))?;
+            if let Err(error) = fs::remove_file(&path) {
+                warn!("a file that is too old cannot be deleted: {}", named(&path, &error));
+            }
         }
-        Ok(())
+    }
+}
+
+impl Open {
+    fn new(path: &Path, blocks: &[u8]) -> io::Result<Self> {
+        let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        if let Err(error) = file.write_all(blocks) {
+            // A file without frames would count among those that are kept.
+            return Err(match fs::remove_file(path) {
+                Ok(()) => error,
+                Err(also) => io::Error::other(format!("{error}; and what was begun of it cannot be deleted: {also}")),
+            });
+        }
+        Ok(Self { file, path: path.to_owned(), length: blocks.len() as u64, since: Instant::now() })
     }
 }
 
@@ -152,6 +184,9 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -172,14 +207,59 @@ mod tests {
         let (mut written, marks) = Written::new(files).unwrap();
         assert!(marks.is_empty() && !written.is_open());
         for _ in 0..2 {
-            written.begin().unwrap();
-            written.write(b"123456789").unwrap();
+            written.begin(b"1234").unwrap();
+            written.write(b"56789").unwrap();
             assert!(!written.is_due());
             written.write(b"0").unwrap();
             assert!(written.is_due());
         }
         assert_eq!(names(), ["a_00008.pcap", "a_00008.pcapng", "a_00009.pcapng", "a_x.pcapng", "ab_00009.pcapng"]);
         assert_eq!(fs::read(folder.path().join("a_00009.pcapng")).unwrap(), b"1234567890");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_nothing_behind_and_no_other_one_is_deleted_for_it() {
+        const LIMITED: &str = "SLUICE_TEST_FILES_ARE_LIMITED";
+        let name = "collector::files::tests::a_file_that_cannot_be_written_leaves_nothing_behind_and_no_other_one_is_deleted_for_it";
+        if env::var_os(LIMITED).is_none() {
+            // Again in a process of its own, which can make files but not fill them, as on a disk without room.
+            let mut command = Command::new("env");
+            command.args(["--ignore-signal=XFSZ", "prlimit", "--fsize=20"]).arg(env::current_exe().unwrap());
+            let output = command.args(["--exact", name]).env(LIMITED, "").output().unwrap();
+            let told = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && told.contains("1 passed"), "{told}");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let captures = ["a_00001.pcapng", "a_00002.pcapng"];
+        captures.iter().for_each(|name| fs::write(folder.path().join(name), b"frames").unwrap());
+        let files = Files { path: folder.path().join("a.pcapng"), size: None, age: None, keep: Some(2) };
+        let (mut written, _) = Written::new(files).unwrap();
+        let names = || {
+            let mut names: Vec<_> =
+                fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        for _ in 0..3 {
+            let error = written.begin(&[0; 100]).unwrap_err();
+            assert!(error.to_string().ends_with("a_00003.pcapng: File too large (os error 27)"), "{error}");
+            assert!(!written.is_open());
+            assert_eq!(names(), captures);
+        }
+        written.begin(b"frames").unwrap();
+        assert_eq!(names(), ["a_00002.pcapng", "a_00003.pcapng"]);
+    }
+
+    #[test]
+    fn a_number_that_somebody_else_has_taken_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files { path: folder.path().join("a.pcapng"), size: None, age: None, keep: None };
+        let (mut written, _) = Written::new(files).unwrap();
+        fs::write(folder.path().join("a_00001.pcapng"), b"").unwrap();
+        assert_eq!(written.begin(b"").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        written.begin(b"").unwrap();
+        assert!(folder.path().join("a_00002.pcapng").exists());
     }
 
     #[test]

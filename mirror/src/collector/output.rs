@@ -223,12 +223,12 @@ impl FileOutput {
     /// Begins the next file, which first says what was taken over before.
     fn begin(&mut self, senders: &Senders) -> io::Result<()> {
         self.capture = capture()?;
-        self.written.begin()?;
         for mark in senders.marks() {
             self.capture.mark(&mark).map_err(io::Error::other)?;
         }
+        self.written.begin(self.capture.bytes().as_ref())?;
         self.retry = None;
-        self.written.write(self.capture.bytes().as_ref())
+        Ok(())
     }
 
     fn close(&mut self, senders: &Senders) {
