@@ -103,7 +103,9 @@ impl Send {
     }
 
     pub(super) fn ring(&self) -> RingSize {
-        RingSize { block_bytes: self.ring_block, blocks: self.ring_blocks, retire_after: self.batch_age }
+        // Rings know no shorter time.
+        let retire_after = self.batch_age.max(Duration::from_millis(1));
+        RingSize { block_bytes: self.ring_block, blocks: self.ring_blocks, retire_after }
     }
 
     /// Checks what the types do not.
@@ -309,6 +311,15 @@ mod tests {
         assert_eq!(counts[0], shared - 2);
         assert_eq!(counts[1], fields(format!("{:?}", Send::default())));
         assert_eq!(counts[2], fields(format!("{:?}", Collect { listen: String::new(), ..Collect::default() })));
+    }
+
+    #[test]
+    fn a_ring_waits_for_a_millisecond_where_batches_wait_for_less() {
+        for (batch_age, retire_after) in [("0.5ms", 1), ("1ms", 1), ("20ms", 20)] {
+            let read: ConfigFile = toml::from_str(&format!("[send]\nbatch_age = \"{batch_age}\"")).unwrap();
+            read.send.check().unwrap();
+            assert_eq!(read.send.ring().retire_after, Duration::from_millis(retire_after), "{batch_age}");
+        }
     }
 
     #[test]
