@@ -10,11 +10,12 @@ use sluice_api::{DumpResponse, v1};
 use sluice_flow::Origin;
 use sluice_flow::backend::CountedApart;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::OwnedPermit;
 use tokio::time::timeout;
 use tonic::Status;
 
 use super::Api;
-use super::apply::Answers;
+use super::apply::{Answer, Answers};
 use super::errors::{InputError, call_failed, of_refusal};
 use super::reader::{Filter, FlowReader, read_name};
 use super::writer::{FlowWriter, count};
@@ -35,24 +36,46 @@ pub(super) fn dump(api: &Arc<Api>, request: v1::DumpRequest) -> Result<Answers<D
     let filter = Filter::read(request.filter.as_ref(), &*api.service.view().ports())?;
     let turn = api.walks.clone().try_acquire_owned();
     let turn = turn.map_err(|_| Status::resource_exhausted("too many dumps are under way"))?;
-    let (answer, answers) = mpsc::channel(PAGES);
+    let (mut pages, answers) = Pages::new();
     let (api, runtime) = (api.clone(), tokio::runtime::Handle::current());
     tokio::task::spawn_blocking(move || {
-        let send = |page| {
-            let sent = timeout(STALL, answer.send(Ok(page)));
-            if matches!(runtime.block_on(sent), Ok(Ok(()))) {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        };
-        walk(&api, &filter, form, send);
+        walk(&api, &filter, form, |page| runtime.block_on(pages.send(page)));
         drop(turn);
     });
     Ok(answers)
 }
 
-fn walk(api: &Api, filter: &Filter, form: v1::MatchForm, send: impl Fn(DumpResponse) -> ControlFlow<()>) {
+/// Where pages are sent.
+struct Pages {
+    answer: Answer<DumpResponse>,
+    /// A place beside those of the pages, for a client to hear that the dump is not whole.
+    end: Option<OwnedPermit<Result<DumpResponse, Status>>>,
+}
+
+impl Pages {
+    fn new() -> (Self, Answers<DumpResponse>) {
+        let (answer, answers) = mpsc::channel(PAGES + 1);
+        let end = answer.clone().try_reserve_owned().ok();
+        (Self { answer, end }, answers)
+    }
+
+    /// Sends a page. A client that reads nothing is told so, if it ever reads again, and the dump ends.
+    async fn send(&mut self, page: DumpResponse) -> ControlFlow<()> {
+        match timeout(STALL, self.answer.send(Ok(page))).await {
+            Ok(Ok(())) => return ControlFlow::Continue(()),
+            // The client is gone.
+            Ok(Err(_)) => {}
+            Err(_) => {
+                let reason = format!("nothing was read for {} s: the dump is not whole", STALL.as_secs());
+                tracing::warn!("a dump by the gRPC interface ends early: {reason}");
+                self.end.take().into_iter().for_each(|end| _ = end.send(Err(Status::aborted(&*reason))));
+            }
+        }
+        ControlFlow::Break(())
+    }
+}
+
+fn walk(api: &Api, filter: &Filter, form: v1::MatchForm, mut send: impl FnMut(DumpResponse) -> ControlFlow<()>) {
     let view = api.service.view();
     let ports = view.ports();
     let mut writer = FlowWriter::new(&ports, form);
@@ -111,4 +134,26 @@ pub(super) fn explain(api: &Api, request: &v1::ExplainRequest) -> Result<v1::Exp
             Err(refusal) => Verdict::Refusal(of_refusal(&refusal)),
         }),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dump_that_is_not_read_ends_with_an_error_and_not_as_if_it_were_whole() {
+        let (mut pages, mut answers) = Pages::new();
+        for _ in 0..PAGES {
+            assert!(pages.send(new_page()).await.is_continue());
+        }
+        assert!(pages.send(new_page()).await.is_break(), "nobody reads");
+        drop(pages);
+        for _ in 0..PAGES {
+            assert!(answers.recv().await.unwrap().is_ok());
+        }
+        assert_eq!(answers.recv().await.unwrap().unwrap_err().code(), Code::Aborted);
+        assert!(answers.recv().await.is_none());
+    }
 }
