@@ -19,8 +19,16 @@ use crate::observe::history::Page;
 /// Differences in one message at the most.
 const PAGE: usize = 2_048;
 
-/// What was told of each flow, packets and bytes. One that was made anew under its name is another one, which was accepted later.
-type Told = HashMap<(Ufid, Timestamp), (u64, u64)>;
+/// A flow. One that was made anew under its name is another one, which was accepted later.
+type Life = (Ufid, Timestamp);
+
+/// What was told of each flow, packets and bytes.
+#[derive(Default)]
+struct Told {
+    flows: HashMap<Life, (u64, u64)>,
+    /// Those that a walk has not found after ends were lost. Their end is told with the next poll, or is lost.
+    missing: HashMap<Life, (u64, u64)>,
+}
 
 /// Tells differences at the pace of the poll until the client is gone.
 pub(super) fn counters(api: &Arc<Api>, request: &v1::CountersRequest) -> Result<Answers<v1::CountersResponse>, Status> {
@@ -32,7 +40,7 @@ pub(super) fn counters(api: &Arc<Api>, request: &v1::CountersRequest) -> Result<
     let api = api.clone();
     tokio::spawn(async move {
         let (reader, mut from) = api.service.view().history().read();
-        let mut told = Told::new();
+        let mut told = Told::default();
         let mut polls = interval(api.service.view().config().poll_interval);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -43,16 +51,19 @@ pub(super) fn counters(api: &Arc<Api>, request: &v1::CountersRequest) -> Result<
             // Ends that come while the table is walked are told with the next poll.
             let Page { events, lost, next } = reader.page(from, usize::MAX);
             from = next;
-            let (filtering, before) = (filter.clone(), std::mem::take(&mut told));
-            let Ok((after, mut deltas)) = api.blocking(move |api| walk(api, &filtering, before)).await else { break };
-            told = after;
+            let mut deltas = Vec::new();
             for seen in &events {
                 if let Event::Deleted { flow, counters, accepted, .. } = &seen.event
                     && filter.wants(flow)
                 {
-                    deltas.push(end(&mut told, (flow.ufid, *accepted), *counters));
+                    deltas.push(told.end((flow.ufid, *accepted), *counters));
                 }
             }
+            told.begin_walk(lost > 0);
+            let (filtering, before) = (filter.clone(), std::mem::take(&mut told));
+            let Ok((after, others)) = api.blocking(move |api| walk(api, &filtering, before)).await else { break };
+            told = after;
+            deltas.extend(others);
             if tell(deltas, lost > 0, &answer).await.is_err() {
                 break;
             }
@@ -67,9 +78,11 @@ fn walk(api: &Api, filter: &Filter, mut told: Told) -> (Told, Vec<v1::Delta>) {
     let mut deltas = Vec::new();
     let view = api.service.view();
     view.visit(&mut |flow| {
+        let life = (flow.flow.ufid, flow.accepted);
+        told.find(life);
         if filter.wants_in(&flow.flow, flow.state) {
             let Counters { packets, bytes, used, .. } = flow.counters;
-            let before = told.insert((flow.flow.ufid, flow.accepted), (packets, bytes));
+            let before = told.flows.insert(life, (packets, bytes));
             let (old_packets, old_bytes) = before.unwrap_or_default();
             if before.is_none() || packets > old_packets {
                 deltas.push(v1::Delta {
@@ -86,16 +99,32 @@ fn walk(api: &Api, filter: &Filter, mut told: Told) -> (Told, Vec<v1::Delta>) {
     (told, deltas)
 }
 
-/// What a flow that is gone has counted since it was last told.
-fn end(told: &mut Told, flow: (Ufid, Timestamp), counters: Counters) -> v1::Delta {
-    let Counters { packets, bytes, .. } = counters;
-    let (old_packets, old_bytes) = told.remove(&flow).unwrap_or_default();
-    v1::Delta {
-        ufid: ufid_text(flow.0),
-        packets: packets.saturating_sub(old_packets),
-        bytes: bytes.saturating_sub(old_bytes),
-        used: None,
-        ended: true,
+impl Told {
+    /// What a flow that is gone has counted since it was last told.
+    fn end(&mut self, life: Life, counters: Counters) -> v1::Delta {
+        let Counters { packets, bytes, .. } = counters;
+        let told = self.flows.remove(&life).or_else(|| self.missing.remove(&life));
+        let (old_packets, old_bytes) = told.unwrap_or_default();
+        v1::Delta {
+            ufid: ufid_text(life.0),
+            packets: packets.saturating_sub(old_packets),
+            bytes: bytes.saturating_sub(old_bytes),
+            used: None,
+            ended: true,
+        }
+    }
+
+    /// Forgets the flows whose ends were lost before the last walk. If others were lost since, those that the next one does not find are
+    /// missing.
+    fn begin_walk(&mut self, has_lost: bool) {
+        self.missing = if has_lost { std::mem::take(&mut self.flows) } else { HashMap::new() };
+    }
+
+    /// A flow is there.
+    fn find(&mut self, life: Life) {
+        if let Some(told) = self.missing.remove(&life) {
+            self.flows.insert(life, told);
+        }
     }
 }
 
@@ -114,5 +143,27 @@ async fn tell(
             return Ok(());
         }
         deltas = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_whose_ends_were_lost_are_forgotten_and_those_that_end_meanwhile_are_told_exactly() {
+        let life = |name| (Ufid(name), Timestamp(0));
+        let counters = |packets| Counters { packets, bytes: packets * 100, ..Counters::default() };
+        let mut told = Told::default();
+        told.flows.extend((1..=3).map(|name| (life(name), (5, 500))));
+        told.begin_walk(true);
+        told.find(life(1));
+        // The second one ended before the walk came to it.
+        let delta = told.end(life(2), counters(8));
+        assert_eq!((delta.packets, delta.bytes), (3, 300));
+        told.begin_walk(false);
+        let delta = told.end(life(1), counters(6));
+        assert_eq!((delta.packets, delta.bytes), (1, 100));
+        assert!(told.flows.is_empty() && told.missing.is_empty(), "nothing is left of the third one");
     }
 }
