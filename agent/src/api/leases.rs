@@ -123,6 +123,12 @@ impl Leases {
         if held.remove(&owner).is_some() { self.keep(&held) } else { Ok(()) }
     }
 
+    /// Gives each lease its whole time, from now on.
+    fn begin_anew(&self) {
+        let now = Instant::now();
+        self.held.lock().values_mut().for_each(|lease| lease.until = now + lease.terms.time);
+    }
+
     pub(super) fn all(&self) -> BTreeMap<ControllerName, Lease> {
         self.held.lock().clone()
     }
@@ -172,6 +178,8 @@ impl Leases {
 
 /// Does what was agreed of leases that end, for as long as it is run.
 pub(super) async fn end_leases(api: Arc<Api>) {
+    // Nobody could renew them before.
+    api.leases.begin_anew();
     loop {
         api.leases.next_end().await;
         for (owner, terms) in api.leases.ended() {
@@ -238,6 +246,20 @@ mod tests {
         assert!(leases.end(owner).unwrap());
         assert!(!leases.end(owner).unwrap(), "once");
         assert!(Leases::open(Some(scratch.path())).unwrap().all().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_has_its_whole_time_from_when_it_can_be_renewed() {
+        let leases = Leases::open(None).unwrap();
+        let (owner, terms) = ("ovn".parse().unwrap(), Terms { time: Duration::from_secs(2), end: End::Remove });
+        leases.take(owner, terms).unwrap();
+        // The agent loads its log and looks through the device.
+        tokio::time::advance(Duration::from_secs(30)).await;
+        leases.begin_anew();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(leases.ended().is_empty());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(leases.ended(), [(owner, terms)]);
     }
 
     #[tokio::test(start_paused = true)]
