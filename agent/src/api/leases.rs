@@ -25,7 +25,7 @@ const MOST_BYTES: u64 = 64 << 10;
 /// As many leases as are held at a time.
 const MOST: usize = 256;
 
-/// When the end of a lease is tried again that could not be written down, or that the agent had no thread for.
+/// When the end of a lease is tried again that could not be brought about, or not be written down, or that the agent had no thread for.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The idle timeout of flows that are aged, if the configuration has none.
@@ -117,10 +117,9 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Gives a lease back.
+    /// Gives a lease back. If that cannot be written down, it is still held.
     pub(super) fn release(&self, owner: ControllerName) -> Result<(), FolderError> {
-        let mut held = self.held.lock();
-        if held.remove(&owner).is_some() { self.keep(&held) } else { Ok(()) }
+        self.remove(&mut self.held.lock(), owner)
     }
 
     /// Gives each lease its whole time, from now on.
@@ -152,19 +151,24 @@ impl Leases {
 
     /// Those that have ended by now.
     fn ended(&self) -> Vec<(ControllerName, Terms)> {
-        let now = Instant::now();
         let held = self.held.lock();
-        held.iter().filter(|(_, lease)| lease.until <= now).map(|(owner, lease)| (*owner, lease.terms)).collect()
+        held.iter().filter(|(_, lease)| lease.has_ended()).map(|(owner, lease)| (*owner, lease.terms)).collect()
     }
 
-    /// Ends a lease, unless it was renewed meanwhile.
-    fn end(&self, owner: ControllerName) -> Result<bool, FolderError> {
+    /// Whether a lease is held that has ended.
+    fn has_ended(&self, owner: ControllerName) -> bool {
+        self.held.lock().get(&owner).is_some_and(Lease::has_ended)
+    }
+
+    /// Takes out a lease that has ended, unless it was renewed meanwhile. If that cannot be written down, it stays.
+    fn forget(&self, owner: ControllerName) -> Result<(), FolderError> {
         let mut held = self.held.lock();
-        if held.get(&owner).is_none_or(|lease| lease.until > Instant::now()) {
-            return Ok(false);
-        }
-        held.remove(&owner);
-        self.keep(&held).map(|()| true)
+        if held.get(&owner).is_some_and(Lease::has_ended) { self.remove(&mut held, owner) } else { Ok(()) }
+    }
+
+    fn remove(&self, held: &mut BTreeMap<ControllerName, Lease>, owner: ControllerName) -> Result<(), FolderError> {
+        let Some(lease) = held.remove(&owner) else { return Ok(()) };
+        self.keep(held).inspect_err(|_| _ = held.insert(owner, lease))
     }
 
     fn keep(&self, held: &BTreeMap<ControllerName, Lease>) -> Result<(), FolderError> {
@@ -173,6 +177,12 @@ impl Leases {
         // Names and numbers are written whatever they are.
         let text = serde_json::to_vec_pretty(&terms).unwrap_or_default();
         folder.replace(FILE, &text, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+    }
+}
+
+impl Lease {
+    fn has_ended(&self) -> bool {
+        self.until <= Instant::now()
     }
 }
 
@@ -185,7 +195,7 @@ pub(super) async fn end_leases(api: Arc<Api>) {
         for (owner, terms) in api.leases.ended() {
             let done = api.blocking(move |api| end(api, owner, terms)).await;
             if let Ok(Err(error)) = &done {
-                tracing::error!("the lease of {owner} has ended, and its flows stay as they are: {error}");
+                tracing::error!("the lease of {owner} has ended, and its end is tried again: {error}");
             }
             if !matches!(done, Ok(Ok(()))) {
                 sleep(AGAIN).await;
@@ -194,17 +204,18 @@ pub(super) async fn end_leases(api: Arc<Api>) {
     }
 }
 
-/// Why what was agreed of a lease is not done.
+/// Why the end of a lease is not over.
 #[derive(Debug, thiserror::Error)]
 enum EndError {
-    #[error(transparent)]
-    Folder(#[from] FolderError),
+    #[error("{what}, and {error}")]
+    Folder { what: String, error: FolderError },
     #[error(transparent)]
     Service(#[from] Error),
 }
 
+/// Does what was agreed. The lease is forgotten last: whatever fails, or kills the agent, before that leaves it to be ended again.
 fn end(api: &Api, owner: ControllerName, terms: Terms) -> Result<(), EndError> {
-    if !api.leases.end(owner)? {
+    if !api.leases.has_ended(owner) {
         return Ok(());
     }
     let service: &Service = &api.service;
@@ -217,6 +228,9 @@ fn end(api: &Api, owner: ControllerName, terms: Terms) -> Result<(), EndError> {
         }
         End::Remove => format!("{} flows are deleted", service.delete_owned(origin).durable()?.change()),
     };
+    if let Err(error) = api.leases.forget(owner) {
+        return Err(EndError::Folder { what, error });
+    }
     tracing::warn!("the lease of {owner} has ended, which was not renewed for {:?}: {what}", terms.time);
     api.note(format!("the lease of {owner} has ended: {what}"));
     Ok(())
@@ -243,8 +257,9 @@ mod tests {
         assert!(leases.ended().is_empty(), "after a restart it has its whole time");
         tokio::time::advance(Duration::from_secs(2)).await;
         assert_eq!(leases.ended(), [(owner, terms)]);
-        assert!(leases.end(owner).unwrap());
-        assert!(!leases.end(owner).unwrap(), "once");
+        assert!(leases.has_ended(owner));
+        leases.forget(owner).unwrap();
+        assert!(!leases.has_ended(owner), "once");
         assert!(Leases::open(Some(scratch.path())).unwrap().all().is_empty());
     }
 
@@ -260,6 +275,38 @@ mod tests {
         assert!(leases.ended().is_empty());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(leases.ended(), [(owner, terms)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_whose_end_cannot_be_written_down_is_still_held() {
+        let scratch = TempDir::new().unwrap();
+        let (owner, terms) = ("ovn".parse().unwrap(), Terms { time: Duration::from_secs(2), end: End::Remove });
+        let leases = Leases::open(Some(scratch.path())).unwrap();
+        leases.take(owner, terms).unwrap();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        // No file is renamed to what is a folder.
+        let file = scratch.path().join(FILE);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        assert!(leases.forget(owner).is_err());
+        assert_eq!(leases.ended(), [(owner, terms)], "it is tried again");
+        assert!(leases.release(owner).is_err());
+        assert_eq!(leases.all().len(), 1);
+        std::fs::remove_dir(&file).unwrap();
+        leases.forget(owner).unwrap();
+        assert!(leases.all().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_renewed_while_it_ends_is_held_on() {
+        let leases = Leases::open(None).unwrap();
+        let (owner, terms) = ("ovn".parse().unwrap(), Terms { time: Duration::from_secs(2), end: End::Remove });
+        leases.take(owner, terms).unwrap();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert!(leases.has_ended(owner));
+        leases.take(owner, terms).unwrap();
+        leases.forget(owner).unwrap();
+        assert_eq!(leases.all().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! Owners: replacing all of one's flows, leases, and two controllers side by side.
 
+use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -205,4 +206,34 @@ async fn a_lease_that_ends_does_to_flows_what_was_agreed_and_outlives_the_agent(
     eventually("the flows of the last lease are gone", || {
         !daemon.sluice(&["dump-flows", "-m"]).out.contains("owner[renews]")
     });
+}
+
+#[tokio::test]
+async fn the_end_of_a_lease_that_cannot_be_written_down_is_brought_about_all_the_same_and_tried_again() {
+    let daemon = Daemon::start(CONFIG);
+    let client = connect(&daemon).await;
+    add_all(&client, "removes", [flow(&udp(1), "server")]).await;
+    let time = Some(prost_types::Duration { seconds: 2, nanos: 0 });
+    let request = v1::TakeLeaseRequest { owner: "removes".to_owned(), time, end: v1::LeaseEnd::Remove.into() };
+    client.agent().take_lease(request).await.unwrap();
+    // No file is renamed to what is a folder.
+    let file = daemon.folder().join("state/leases.json");
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    eventually("the log says so", || {
+        daemon.log().contains(
+            "the lease of removes has ended, and its end is tried again: 1 flows are deleted, and cannot write",
+        )
+    });
+    assert!(dump(&client, of("removes"), v1::MatchForm::Text).await.is_empty());
+    let owners = || async { client.agent().list_owners(v1::ListOwnersRequest {}).await.unwrap().into_inner().owners };
+    assert!(owners().await.iter().any(|owner| owner.name == "removes" && owner.lease.is_some()));
+    fs::remove_dir(&file).unwrap();
+    soon("the end", async {
+        while !owners().await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_eq!(fs::read_to_string(&file).unwrap(), "{}");
 }
