@@ -1,7 +1,7 @@
 //! Who may do what.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use sluice_flow::ControllerName;
 use tonic::{Request, Status};
@@ -9,6 +9,9 @@ use tonic::{Request, Status};
 use super::tls::Identity;
 use crate::agent::Agent;
 use crate::config::ApiClient;
+
+/// How soon a stream of answers ends whose client may see nothing any more.
+pub(super) const LOOK: Duration = Duration::from_secs(2);
 
 /// What the client of a connection may do.
 #[derive(Clone)]
@@ -37,7 +40,7 @@ impl Access {
         Self::Certified(Arc::new(Certified { identity, agent }))
     }
 
-    /// Fails unless the client may see what there is.
+    /// Fails unless the client may see what there is. Whoever tells for long asks before each answer, and every [`LOOK`] while there is none.
     pub(super) fn read(&self) -> Result<(), Status> {
         self.client().map(|_| ())
     }

@@ -84,14 +84,14 @@ async fn take(
             () = taken.closed() => return Ok(()),
         };
         let Some(request) = request else { return Ok(()) };
-        // A certificate may end while a stream goes on.
-        access.read()?;
         let owner = match owner {
             Some(owner) if request.owner.is_empty() => owner,
             Some(owner) if *request.owner == *owner => owner,
             Some(_) => return Err(InputError::new("owner", "it is another one than at first").into()),
-            None => *owner.insert(access.owner(read_owner(&request.owner)?)?),
+            None => *owner.insert(read_owner(&request.owner)?),
         };
+        // A certificate may end while a stream goes on, and the configuration may change.
+        access.owner(owner)?;
         if request.operations.len() > MOST_OPERATIONS {
             let reason = format!("there are {}, and at most {MOST_OPERATIONS}", request.operations.len());
             return Err(InputError::new("operations", reason).into());

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use sluice_api::v1;
 use sluice_flow::{Counters, Event, Timestamp, Ufid};
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::Status;
 
 use super::Api;
+use super::access::{Access, LOOK};
 use super::apply::Answers;
 use super::reader::Filter;
 use super::writer::ufid_text;
@@ -30,8 +31,12 @@ struct Told {
     missing: HashMap<Life, (u64, u64)>,
 }
 
-/// Tells differences at the pace of the poll until the client is gone.
-pub(super) fn counters(api: &Arc<Api>, request: &v1::CountersRequest) -> Result<Answers<v1::CountersResponse>, Status> {
+/// Tells differences at the pace of the poll until the client is gone, or may not hear of them any more.
+pub(super) fn counters(
+    api: &Arc<Api>,
+    access: Access,
+    request: &v1::CountersRequest,
+) -> Result<Answers<v1::CountersResponse>, Status> {
     let filter = Arc::new(Filter::read(request.filter.as_ref(), &*api.service.view().ports())?);
     // What was told of each flow is remembered for each stream.
     let turn = api.counting.clone().try_acquire_owned();
@@ -44,9 +49,18 @@ pub(super) fn counters(api: &Arc<Api>, request: &v1::CountersRequest) -> Result<
         let mut polls = interval(api.service.view().config().poll_interval);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
-                _ = polls.tick() => {}
+            let is_due = tokio::select! {
+                _ = polls.tick() => true,
+                () = sleep(LOOK) => false,
                 () = answer.closed() => break,
+            };
+            if let Err(status) = access.read() {
+                // Nobody reads it if the client is gone.
+                let _ = answer.send(Err(status)).await;
+                break;
+            }
+            if !is_due {
+                continue;
             }
             // Ends that come while the table is walked are told with the next poll.
             let Page { events, lost, next } = reader.page(from, usize::MAX);

@@ -48,13 +48,15 @@ impl Flows for Shared {
     }
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        Access::of(&request).read()?;
-        Ok(stream(watch::watch(&self.0, request.get_ref())?))
+        let access = Access::of(&request);
+        access.read()?;
+        Ok(stream(watch::watch(&self.0, access, request.get_ref())?))
     }
 
     async fn counters(&self, request: Request<v1::CountersRequest>) -> Result<Response<Self::CountersStream>, Status> {
-        Access::of(&request).read()?;
-        Ok(stream(counters::counters(&self.0, request.get_ref())?))
+        let access = Access::of(&request);
+        access.read()?;
+        Ok(stream(counters::counters(&self.0, access, request.get_ref())?))
     }
 }
 

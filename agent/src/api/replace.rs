@@ -50,8 +50,8 @@ async fn take(
     let mut replacement = api.service.replace(Origin::Controller(owner));
     let (mut request, mut index, mut unread) = (first, 0, 0);
     loop {
-        // A certificate may end while a stream goes on.
-        access.read()?;
+        // A certificate may end while a stream goes on, and the configuration may change.
+        access.owner(owner)?;
         if !api.turns.is_current(owner, turn) {
             return Err(Status::aborted(format!("another Replace of {owner} has begun")));
         }

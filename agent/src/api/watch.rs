@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use sluice_api::v1;
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 use tonic::Status;
 
 use super::Api;
+use super::access::{Access, LOOK};
 use super::apply::Answers;
 use super::errors::InputError;
 use super::reader::Filter;
@@ -17,8 +19,12 @@ use crate::observe::history::Page;
 /// Events in one message at the most.
 const PAGE: usize = 512;
 
-/// Tells events until the client is gone.
-pub(super) fn watch(api: &Arc<Api>, request: &v1::WatchRequest) -> Result<Answers<v1::WatchResponse>, Status> {
+/// Tells events until the client is gone, or may not hear of them any more.
+pub(super) fn watch(
+    api: &Arc<Api>,
+    access: Access,
+    request: &v1::WatchRequest,
+) -> Result<Answers<v1::WatchResponse>, Status> {
     let form = request.form();
     let filter = Filter::read(request.filter.as_ref(), &*api.service.view().ports())?;
     let resume = Token::read(&request.resume)?;
@@ -34,6 +40,11 @@ pub(super) fn watch(api: &Arc<Api>, request: &v1::WatchRequest) -> Result<Answer
         // The first message has a token, so that a client that hears of no event may come back, too.
         let mut is_first = true;
         loop {
+            if let Err(status) = access.read() {
+                // Nobody reads it if the client is gone.
+                let _ = answer.send(Err(status)).await;
+                break;
+            }
             let Page { events, lost, next } = reader.page(from, PAGE);
             let wanted: Vec<_> = events.iter().filter(|seen| filter.wants(seen.event.flow())).collect();
             if is_first || lost > 0 || !wanted.is_empty() {
@@ -57,6 +68,7 @@ pub(super) fn watch(api: &Arc<Api>, request: &v1::WatchRequest) -> Result<Answer
             if events.is_empty() {
                 tokio::select! {
                     () = reader.wait(next) => {}
+                    () = sleep(LOOK) => {}
                     () = answer.closed() => break,
                 }
             }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
-use sluice_client::{Client, Tls, flow, openoffload, v1};
+use sluice_client::{Client, Tls, add, delete, flow, openoffload, v1};
 use sluice_tests::daemon::{CONFIG, Daemon, new_folder};
 use sluice_tests::world::eventually;
 use tonic::Code;
 
-use crate::stream::{add_all, dump, of, udp};
+use crate::stream::{accept, add_all, connect, dump, of, outcomes, soon, udp};
 
 /// An authority, and where the agent finds it and its own certificate.
 struct Authority {
@@ -120,6 +120,63 @@ async fn a_client_over_tcp_may_do_what_its_name_may() {
     add_all(&controller, "other", [flow(&udp(2), "server")]).await;
     let mut story = controller.apply("story").await.unwrap();
     assert!(story.next().await.is_err());
+    drop(daemon);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// How a stream of answers ends that would never end by itself.
+async fn end<T>(stream: &mut tonic::Streaming<T>) -> tonic::Status {
+    loop {
+        match soon("the end", stream.message()).await {
+            Ok(answer) => assert!(answer.is_some(), "it ends without a word"),
+            Err(status) => return status,
+        }
+    }
+}
+
+#[tokio::test]
+async fn streams_that_run_have_no_right_any_more_that_a_reload_takes_away() {
+    let folder = new_folder();
+    let authority = Authority::new(&folder);
+    let address = free_address();
+    let daemon = Daemon::start(&authority.config(address, CLIENTS));
+    let tls = authority.tls("controller.example", "agent.example");
+    let controller = Client::remote(&format!("https://{address}"), &tls).await.unwrap();
+    let reload = |from: &str, to: &str| {
+        let config = daemon.config().replace(from, to);
+        fs::write(daemon.folder().join("sluiced.toml"), config).unwrap();
+        let reloaded = daemon.sluice(&["reload"]);
+        assert!(reloaded.out.contains("changed: api.client"), "{reloaded:?}");
+    };
+    let mut apply = controller.apply("story").await.unwrap();
+    let ufid = accept(&mut apply, vec![add(1, flow(&udp(1), "server"))]).await.remove(0).ufid;
+    outcomes(&mut apply, 1).await;
+    let mut replace = controller.replace("story").await.unwrap();
+    replace.flows([flow(&udp(2), "server")]).await.unwrap();
+    let local = connect(&daemon).await;
+    while dump(&local, of("story"), v1::MatchForm::Text).await.len() < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let mut watch = controller.flows().watch(v1::WatchRequest::default()).await.unwrap().into_inner();
+    let mut counters = controller.flows().counters(v1::CountersRequest::default()).await.unwrap().into_inner();
+
+    reload("owners = [\"story\"]", "owners = [\"other\"]");
+    apply.send([delete(2, &ufid)]).await.unwrap();
+    let sluice_client::Error::Call(status) = soon("an answer", apply.next()).await.unwrap_err() else {
+        panic!("the agent says no")
+    };
+    assert_eq!((status.code(), status.message()), (Code::PermissionDenied, "controller.example has no flows of story"));
+    let sluice_client::Error::Call(status) = soon("the end", replace.commit()).await.unwrap_err() else {
+        panic!("the agent says no")
+    };
+    assert_eq!(status.code(), Code::PermissionDenied);
+    assert_eq!(dump(&local, of("story"), v1::MatchForm::Text).await.len(), 2, "nothing was deleted");
+
+    soon("a poll", counters.message()).await.unwrap().unwrap();
+    reload("name = \"controller.example\"", "name = \"successor.example\"");
+    for status in [end(&mut watch).await, end(&mut counters).await] {
+        assert_eq!(status.message(), "the configuration has no [[api.client]] named controller.example");
+    }
     drop(daemon);
     fs::remove_dir_all(folder).unwrap();
 }
