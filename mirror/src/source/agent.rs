@@ -177,10 +177,6 @@ impl Source for AgentSource {
     fn revision(&self) -> u64 {
         self.plans
     }
-
-    fn netdevs(&self) -> Vec<String> {
-        Vec::new()
-    }
 }
 
 /// Waits until there is something to read, and returns true; or, without a socket, until it is to be tried again, and returns false.

@@ -48,10 +48,6 @@ pub trait Source: Send {
 
     /// Returns a number that is another one whenever [`Source::ports`] returns something else.
     fn revision(&self) -> u64;
-
-    /// Returns the names of the network devices that are read, to check that the sender's own traffic does not come back through one of
-    /// them.
-    fn netdevs(&self) -> Vec<String>;
 }
 
 /// What [`Source::next`] returns.

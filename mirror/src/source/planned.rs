@@ -107,8 +107,4 @@ impl Source for PlannedRings {
     fn revision(&self) -> u64 {
         self.rings.revision()
     }
-
-    fn netdevs(&self) -> Vec<String> {
-        self.rings.netdevs()
-    }
 }

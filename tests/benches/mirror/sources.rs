@@ -200,10 +200,6 @@ impl Source for Counted {
     fn revision(&self) -> u64 {
         self.rings.revision()
     }
-
-    fn netdevs(&self) -> Vec<String> {
-        self.rings.netdevs()
-    }
 }
 
 /// The index of a network device.

@@ -203,11 +203,6 @@ impl Source for SampleSource {
     fn revision(&self) -> u64 {
         self.revision
     }
-
-    /// Samples may be of any device.
-    fn netdevs(&self) -> Vec<String> {
-        self.ports.iter().map(|port| port.name.clone()).collect()
-    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,6 @@ pub struct RingSource {
     /// Whose turn it is to be looked at first.
     turn: usize,
     ports: Vec<Port>,
-    netdevs: Vec<String>,
     /// How many plans it has followed.
     plans: u64,
 }
@@ -31,8 +30,7 @@ impl RingSource {
     /// Opens a source without taps, whose rings have this size each.
     #[must_use]
     pub fn new(domain: &ProtectionDomain, size: RingSize) -> Self {
-        let (rings, ports, netdevs) = Default::default();
-        Self { domain: domain.clone(), size, rings, turn: 0, ports, netdevs, plans: 0 }
+        Self { domain: domain.clone(), size, rings: Vec::new(), turn: 0, ports: Vec::new(), plans: 0 }
     }
 
     /// Reads the taps of this plan from now on, and no others. Returns the names of the network devices that are not there; frames of a
@@ -47,14 +45,14 @@ impl RingSource {
         for tap in &plan.taps {
             let Some(netdev) = &tap.netdev else { continue };
             match names.ifindex(netdev) {
-                Ok(ifindex) => found.push((tap, netdev, ifindex)),
+                Ok(ifindex) => found.push((tap, ifindex)),
                 Err(_) => missing.push(netdev.clone()),
             }
         }
         for class in Class::ALL {
             let is_copied = |class| plan.classes.contains(class);
             let taps = found.iter().filter(|(tap, ..)| is_copied(class) && tap.classes.contains(class));
-            let interfaces: Vec<u32> = taps.map(|(.., ifindex)| *ifindex).collect();
+            let interfaces: Vec<u32> = taps.map(|(_, ifindex)| *ifindex).collect();
             let filter = program_at(class, &interfaces)?;
             match self.rings.iter().find(|(of, _)| *of == class) {
                 // One that was copied keeps its ring, with what was counted there.
@@ -66,14 +64,10 @@ impl RingSource {
                 None => self.rings.push((class, Ring::open(&self.domain, &filter, self.size)?)),
             }
         }
-        let port = |(tap, _, ifindex): &(&Tap, _, u32)| Port {
-            number: tap.in_port,
-            ifindex: *ifindex,
-            name: tap.name.clone(),
-        };
+        let port =
+            |(tap, ifindex): &(&Tap, u32)| Port { number: tap.in_port, ifindex: *ifindex, name: tap.name.clone() };
         self.plans += 1;
         self.ports = found.iter().map(port).collect();
-        self.netdevs = found.into_iter().map(|(_, netdev, _)| netdev.clone()).collect();
         Ok(missing)
     }
 
@@ -131,10 +125,6 @@ impl Source for RingSource {
 
     fn revision(&self) -> u64 {
         self.plans
-    }
-
-    fn netdevs(&self) -> Vec<String> {
-        self.netdevs.clone()
     }
 }
 
