@@ -6,6 +6,7 @@
 
 mod agent;
 mod batcher;
+mod following;
 pub mod own;
 mod planned;
 pub mod psample;

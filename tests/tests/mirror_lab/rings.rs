@@ -6,13 +6,14 @@ use std::time::Duration;
 use sluice_control::mirror::Class;
 use sluice_control::mirror::filter::{program, program_at};
 use sluice_mirror::connection::{Connection, Local};
-use sluice_mirror::source::Source;
 use sluice_mirror::source::ring::{Ring, RingSize, RingSource};
+use sluice_mirror::source::{PlannedRings, Source};
 use sluice_mirror::verbs::{Outcome, Sent};
 use sluice_mirror::wire::ring::{RingFrame, frames as frames_of};
 
 use crate::collecting::{meet, receive, send};
 use sluice_tests::lab::run;
+use tokio::sync::watch;
 
 use crate::lab::{local, play};
 use crate::stories;
@@ -24,6 +25,7 @@ stories![
     a_ring_without_room_drops_and_counts_every_frame_and_goes_on_once_it_has_blocks_again,
     a_generators_flood_comes_whole_or_is_counted,
     devices_are_taken_on_and_left_without_losing_a_frame_of_the_others,
+    a_device_that_is_made_anew_under_its_name_is_read_on,
 ];
 
 const BLOCK: u32 = 1 << 17;
@@ -188,7 +190,12 @@ fn devices_are_taken_on_and_left_without_losing_a_frame_of_the_others() {
         let sent = frames(1200);
         for (at, frame) in sent.iter().enumerate() {
             match at {
-                400 => assert_eq!(source.follow(&both).unwrap(), ["tap9"]),
+                400 => {
+                    assert_eq!(source.follow(&both).unwrap(), ["tap9"]);
+                    let revision = source.revision();
+                    assert_eq!(source.follow(&both).unwrap(), ["tap9"]);
+                    assert_eq!(source.revision(), revision, "nothing has changed");
+                }
                 800 => assert!(source.follow(&alone).unwrap().is_empty()),
                 _ => {}
             }
@@ -209,6 +216,33 @@ fn devices_are_taken_on_and_left_without_losing_a_frame_of_the_others() {
         assert_eq!(source.ports().iter().map(|port| &*port.name).collect::<Vec<_>>(), ["tap3"]);
         // A program for all devices is taken, too.
         drop(Ring::open(local.domain(), &program(Class::Bgp), SIZE).unwrap());
+    });
+}
+
+fn a_device_that_is_made_anew_under_its_name_is_read_on() {
+    play(async {
+        let local = local(1, 64);
+        // The agent tells its plan once: to it nothing has changed.
+        let (_tell, told) = watch::channel(Some(plan("tap8", &[Class::Flow])));
+        let mut source = PlannedRings::new(RingSource::new(local.domain(), SIZE), told, None);
+        let mut before = 0;
+        for _ in 0..3 {
+            let wire = wire("tap8");
+            let index = ifindex("tap8");
+            assert_ne!(index, before);
+            before = index;
+            let mut came = 0;
+            // What is sent before the device is found is copied nowhere, and the last of another one may come late.
+            while came == 0 {
+                wire.send(&frames(1)[0]);
+                let Ok(batch) = tokio::time::timeout(Duration::from_millis(50), source.next()).await else { continue };
+                let batch = batch.unwrap();
+                came =
+                    frames_of(&batch.buffer).unwrap().filter(|frame| frame.as_ref().unwrap().ifindex == index).count();
+                source.give_back(batch.class, batch.buffer);
+            }
+            assert_eq!(source.ports().iter().map(|port| port.ifindex).collect::<Vec<_>>(), [index]);
+        }
     });
 }
 

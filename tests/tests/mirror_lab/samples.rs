@@ -11,6 +11,7 @@ use sluice_mirror::wire::frames::frames as frames_of;
 use sluice_tests::daemon::Daemon;
 
 use sluice_tests::lab::run;
+use tokio::sync::watch;
 
 use crate::lab::{local, play};
 use crate::stories;
@@ -19,6 +20,7 @@ use crate::wires::{frames, plan, wire};
 stories![
     samples_carry_the_frame_its_port_and_the_ufid_of_the_flow_and_those_that_are_lost_are_counted,
     samples_that_flows_of_the_agent_take_name_the_flow,
+    samples_of_a_device_that_is_made_anew_under_its_name_name_its_port,
 ];
 
 const GROUP: u32 = 18;
@@ -120,6 +122,30 @@ fn samples_that_flows_of_the_agent_take_name_the_flow() {
                 let named: Vec<_> = came.iter().map(|(_, _, ufid)| *ufid).collect();
                 assert_eq!(named, [(has_cookies() && is_named).then_some(ufid)], "{policy} {actions}");
                 works(&["del-flows"]);
+            }
+        }
+    });
+}
+
+fn samples_of_a_device_that_is_made_anew_under_its_name_name_its_port() {
+    play(async {
+        run("modprobe --all psample act_sample cls_matchall sch_ingress");
+        let local = local(1, 64);
+        let batching = Batching { size: 1 << 17, age: Duration::from_millis(5), batches: 8 };
+        let (_tell, told) = watch::channel(Some(plan("tap8", &[Class::Flow])));
+        let source = SampleSource::open(local.domain(), &[(GROUP, Class::Flow)], batching).unwrap();
+        let mut source = source.following(told);
+        for _ in 0..2 {
+            let wire = wire("tap8");
+            run("tc qdisc add dev tap8 clsact");
+            run(&format!("tc filter add dev tap8 ingress matchall action sample rate 1 group {GROUP}"));
+            // The first ones may come before the device is found.
+            let is_named = |(_, port, _): &Sampled| *port == Some(1);
+            loop {
+                wire.send(&frames(1)[0]);
+                if collect(&mut source, 1).await.0.iter().any(is_named) {
+                    break;
+                }
             }
         }
     });

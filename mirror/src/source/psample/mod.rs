@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use self::message::{Sample, samples};
+use super::following::{Following, Names};
 use super::{Batch, Batcher, Batching, NextBatch, Source, SourceError};
 use crate::verbs::{Buffer, ProtectionDomain};
 use crate::wire::frames::Frame;
@@ -29,7 +30,8 @@ pub struct SampleSource {
     groups: HashMap<u32, Group>,
     ports: Vec<Port>,
     revision: u64,
-    plan: Option<watch::Receiver<Option<Plan>>>,
+    names: Names,
+    following: Option<Following>,
     batcher: Batcher,
     message: Vec<u8>,
 }
@@ -63,13 +65,15 @@ impl SampleSource {
             Class::ALL.into_iter().filter(|class| groups.iter().any(|(_, of)| of == class)).collect();
         let batcher = Batcher::new(domain, &classes, batching)?;
         let socket = family::subscribe(RECEIVE_BUFFER).map_err(failed)?;
+        let names = Names::open().map_err(failed)?;
         let groups = groups.iter().map(|(number, class)| (*number, Group { class: *class, next: None })).collect();
         Ok(Self {
             socket,
             groups,
             ports: Vec::new(),
             revision: 0,
-            plan: None,
+            names,
+            following: None,
             batcher,
             message: Vec::with_capacity(LONGEST),
         })
@@ -77,19 +81,17 @@ impl SampleSource {
 
     /// Has it follow the agent's plan while that changes.
     #[must_use]
-    pub fn following(mut self, mut plan: watch::Receiver<Option<Plan>>) -> Self {
-        plan.mark_changed();
-        self.plan = Some(plan);
+    pub fn following(mut self, plan: watch::Receiver<Option<Plan>>) -> Self {
+        self.following = Some(Following::new(plan));
         self
     }
 
     /// Takes the ports of the datapath from a plan: a sample names the network device that its frame came in at, which has the name of its
     /// port.
     pub fn follow(&mut self, plan: &Plan) {
-        let index =
-            |name: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).ok()?.trim().parse().ok();
         let port = |tap: &sluice_control::mirror::Tap| {
-            Some(Port { number: Some(tap.in_port?), ifindex: index(&tap.name)?, name: tap.name.clone() })
+            let ifindex = self.names.ifindex(&tap.name)?;
+            Some(Port { number: Some(tap.in_port?), ifindex, name: tap.name.clone() })
         };
         let ports = plan.taps.iter().filter_map(port).collect();
         if self.ports != ports {
@@ -112,7 +114,7 @@ impl SampleSource {
             let failed = |source| SourceError::Io { origin: "the kernel's samples (psample)".to_owned(), source };
             tokio::select! {
                 () = came_of_age => {}
-                plan = changed(&mut self.plan) => self.follow(&plan),
+                plan = next_plan(&mut self.following) => self.follow(&plan),
                 received = receive(&self.socket, &mut self.message) => {
                     match received {
                         // Samples found no room in the socket; their numbers are missing.
@@ -129,19 +131,12 @@ impl SampleSource {
     }
 }
 
-/// Waits for another plan.
-async fn changed(following: &mut Option<watch::Receiver<Option<Plan>>>) -> Plan {
-    while let Some(plan) = following {
-        if plan.changed().await.is_err() {
-            break;
-        }
-        let known = plan.borrow_and_update().clone();
-        if let Some(plan) = known {
-            return plan;
-        }
+/// Waits until a plan is to be followed, if one ever is.
+async fn next_plan(following: &mut Option<Following>) -> Plan {
+    match following {
+        Some(following) => following.next().await,
+        None => std::future::pending().await,
     }
-    // The agent's socket has ended with the sender, or there is none.
-    std::future::pending().await
 }
 
 async fn receive(socket: &TokioSocket, message: &mut Vec<u8>) -> io::Result<()> {

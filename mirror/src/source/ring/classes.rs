@@ -6,8 +6,8 @@ use std::task::Poll;
 use sluice_control::mirror::filter::program_at;
 use sluice_control::mirror::{Class, Plan, Tap};
 
-use super::socket::PacketSocket;
 use super::{Block, Ring, RingCounts, RingError, RingSize};
+use crate::source::following::Names;
 use crate::source::{Batch, NextBatch, Source, SourceError};
 use crate::verbs::{Buffer, ProtectionDomain};
 use crate::wire::{Cause, Drops, Layout, Port};
@@ -18,57 +18,79 @@ use crate::wire::{Cause, Drops, Layout, Port};
 pub struct RingSource {
     domain: ProtectionDomain,
     size: RingSize,
-    rings: Vec<(Class, Ring)>,
+    rings: Vec<ClassRing>,
     /// Whose turn it is to be looked at first.
     turn: usize,
     ports: Vec<Port>,
-    /// How many plans it has followed.
-    plans: u64,
+    revision: u64,
+}
+
+#[derive(Debug)]
+struct ClassRing {
+    class: Class,
+    /// The devices of its filter, by their indexes.
+    interfaces: Vec<u32>,
+    ring: Ring,
 }
 
 impl RingSource {
     /// Opens a source without taps, whose rings have this size each.
     #[must_use]
     pub fn new(domain: &ProtectionDomain, size: RingSize) -> Self {
-        Self { domain: domain.clone(), size, rings: Vec::new(), turn: 0, ports: Vec::new(), plans: 0 }
+        Self { domain: domain.clone(), size, rings: Vec::new(), turn: 0, ports: Vec::new(), revision: 0 }
     }
 
-    /// Reads the taps of this plan from now on, and no others. Returns the names of the network devices that are not there; frames of a
-    /// device that appears later come after another call.
+    /// Reads the taps of this plan from now on, and no others. Returns the names of the network devices that are not there. A device that
+    /// appears later, or that is made anew under its name, is read after another call; one that changes nothing costs little.
     ///
     /// # Errors
-    /// Fails as [`Ring::open`] and [`Ring::set_filter`]. Rings of some classes may then have their new filters, and the others their old
-    /// ones.
+    /// Fails as [`Ring::open`] and [`Ring::set_filter`], or if the kernel cannot be asked for devices. Rings of some classes may then have
+    /// their new filters, and the others their old ones.
     pub fn follow(&mut self, plan: &Plan) -> Result<Vec<String>, RingError> {
-        let names = PacketSocket::open().map_err(|source| RingError::Socket { call: "socket", source })?;
+        let names = Names::open().map_err(RingError::Names)?;
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for tap in &plan.taps {
             let Some(netdev) = &tap.netdev else { continue };
             match names.ifindex(netdev) {
-                Ok(ifindex) => found.push((tap, ifindex)),
-                Err(_) => missing.push(netdev.clone()),
+                Some(ifindex) => found.push((tap, ifindex)),
+                None => missing.push(netdev.clone()),
             }
         }
         for class in Class::ALL {
             let is_copied = |class| plan.classes.contains(class);
-            let taps = found.iter().filter(|(tap, ..)| is_copied(class) && tap.classes.contains(class));
-            let interfaces: Vec<u32> = taps.map(|(_, ifindex)| *ifindex).collect();
-            let filter = program_at(class, &interfaces)?;
-            match self.rings.iter().find(|(of, _)| *of == class) {
-                // One that was copied keeps its ring, with what was counted there.
-                Some((_, ring)) => {
-                    let failed = |source| RingError::Socket { call: "SO_ATTACH_FILTER", source };
-                    ring.set_filter(&filter).map_err(failed)?;
-                }
-                None if interfaces.is_empty() => {}
-                None => self.rings.push((class, Ring::open(&self.domain, &filter, self.size)?)),
-            }
+            let taps = found.iter().filter(|(tap, _)| is_copied(class) && tap.classes.contains(class));
+            self.read(class, taps.map(|(_, ifindex)| *ifindex).collect())?;
         }
         let port =
             |(tap, ifindex): &(&Tap, u32)| Port { number: tap.in_port, ifindex: *ifindex, name: tap.name.clone() };
-        self.plans += 1;
-        self.ports = found.iter().map(port).collect();
+        let ports = found.iter().map(port).collect();
+        if self.ports != ports {
+            (self.ports, self.revision) = (ports, self.revision + 1);
+        }
         Ok(missing)
+    }
+
+    /// Reads a class at these devices and no others.
+    fn read(&mut self, class: Class, interfaces: Vec<u32>) -> Result<(), RingError> {
+        match self.rings.iter_mut().find(|of| of.class == class) {
+            Some(of) if of.interfaces == interfaces => {}
+            // One that was copied keeps its ring, with what was counted there.
+            Some(of) => {
+                let failed = |source| RingError::Socket { call: "SO_ATTACH_FILTER", source };
+                of.ring.set_filter(&program_at(class, &interfaces)?).map_err(failed)?;
+                of.interfaces = interfaces;
+            }
+            None if interfaces.is_empty() => {}
+            None => {
+                let ring = Ring::open(&self.domain, &program_at(class, &interfaces)?, self.size)?;
+                self.rings.push(ClassRing { class, interfaces, ring });
+            }
+        }
+        Ok(())
+    }
+
+    fn ring(&self, class: Class) -> Option<&Ring> {
+        self.rings.iter().find(|of| of.class == class).map(|of| &of.ring)
     }
 
     /// Returns what became of the frames of a class; nothing was counted if there is no ring for it.
@@ -76,10 +98,7 @@ impl RingSource {
     /// # Errors
     /// As [`Ring::counts`].
     pub fn counts(&self, class: Class) -> std::io::Result<RingCounts> {
-        match self.rings.iter().find(|(of, _)| *of == class) {
-            Some((_, ring)) => ring.counts(),
-            None => Ok(RingCounts::default()),
-        }
+        self.ring(class).map_or_else(|| Ok(RingCounts::default()), Ring::counts)
     }
 }
 
@@ -88,7 +107,7 @@ impl Source for RingSource {
         Box::pin(poll_fn(move |context| {
             for place in 0..self.rings.len() {
                 let at = (self.turn + place) % self.rings.len();
-                let (class, ring) = &mut self.rings[at];
+                let ClassRing { class, ring, .. } = &mut self.rings[at];
                 match ring.poll_next(context) {
                     Poll::Pending => {}
                     Poll::Ready(Ok(block)) => {
@@ -114,8 +133,7 @@ impl Source for RingSource {
         let mut drops = Drops::default();
         // An open socket has an answer; one that had none would leave the count where it was.
         let counted = |ring: &Ring| ring.counts().map_or_else(|_| ring.counts.lock().drops, |counts| counts.drops);
-        let ring = self.rings.iter().find(|(of, _)| *of == class);
-        drops[Cause::RingFull] = ring.map_or(0, |(_, ring)| counted(ring));
+        drops[Cause::RingFull] = self.ring(class).map_or(0, counted);
         drops
     }
 
@@ -124,7 +142,7 @@ impl Source for RingSource {
     }
 
     fn revision(&self) -> u64 {
-        self.plans
+        self.revision
     }
 }
 

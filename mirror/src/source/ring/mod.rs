@@ -82,6 +82,9 @@ pub enum RingError {
     /// The memory cannot be registered, for which the limit of locked memory may be too low.
     #[error("the ring of the packet socket cannot be registered: {0}")]
     Memory(#[from] CallError),
+    /// The kernel cannot be asked for network devices.
+    #[error("the socket by which network devices are looked up: {0}")]
+    Names(#[source] io::Error),
     /// The kernel takes no packet filter for so many devices.
     #[error(transparent)]
     Filter(#[from] TooLong),

@@ -12,7 +12,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use libc::{sock_filter, sock_fprog, sockaddr_ll, tpacket_req3, tpacket_stats_v3};
-use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use sluice_control::mirror::filter::Instruction;
 use tokio::io::Interest;
@@ -90,11 +89,6 @@ impl PacketSocket {
         Handle::try_current().map_err(io::Error::other)?;
         // SAFETY: the socket is open until it is dropped, which is after it was taken out of the reactor.
         Ok(unsafe { AsyncFd::register_with_interest(self, Interest::READABLE) }?)
-    }
-
-    /// The index of a network device of this name in the socket's namespace.
-    pub(super) fn ifindex(&self, name: &str) -> io::Result<u32> {
-        Ok(name_to_index(&self.0, name)?)
     }
 
     /// What was counted since it was last asked for.
