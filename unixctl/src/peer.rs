@@ -2,10 +2,9 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::{getegid, geteuid};
+use tokio::net::UnixStream;
 
 /// The process at the other end of a control connection, as the kernel vouches for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +13,7 @@ pub struct Peer {
     pub uid: u32,
     /// Its primary group.
     pub gid: u32,
-    /// Its process id.
+    /// Its process id; 0 outside of this process' PID namespace, as all of the node are to an agent in a pod.
     pub pid: i32,
 }
 
@@ -24,7 +23,8 @@ impl Peer {
         Self { uid: geteuid().as_raw(), gid: getegid().as_raw(), pid: rustix::process::getpid().as_raw_nonzero().get() }
     }
 
-    /// Its groups. The kernel vouches for the primary one alone; the others are in the status of the process.
+    /// Its groups. The kernel vouches for the primary one alone; the others are in the status of the process, and those of a process
+    /// without an id are not known.
     pub fn groups(&self) -> Vec<u32> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
@@ -33,13 +33,10 @@ impl Peer {
     }
 
     /// The process that connected a socket.
-    pub fn of(socket: impl AsFd) -> io::Result<Self> {
-        let credentials = socket_peercred(socket)?;
-        Ok(Self {
-            uid: credentials.uid.as_raw(),
-            gid: credentials.gid.as_raw(),
-            pid: credentials.pid.as_raw_nonzero().get(),
-        })
+    pub fn of(socket: &UnixStream) -> io::Result<Self> {
+        // Not rustix's, which has no place for an id of 0.
+        let credentials = socket.peer_cred()?;
+        Ok(Self { uid: credentials.uid(), gid: credentials.gid(), pid: credentials.pid().unwrap_or(0) })
     }
 }
 

@@ -244,3 +244,18 @@ fn half_a_configuration_is_refused_with_its_place() {
         assert!(ran.code == Some(2) && ran.err.contains(words) && ran.err.contains("sluiced.toml:"), "{ran:?}");
     }
 }
+
+#[tokio::test]
+async fn clients_outside_the_pid_namespace_of_the_agent_are_let_in() {
+    let folder = new_folder();
+    let program = ["unshare", "--user", "--map-root-user", "--pid", "--kill-child"].map(str::to_owned);
+    let daemon = Daemon::start_by(&program, &folder, CONFIG);
+    let shown = daemon.sluice(&["show"]);
+    assert_eq!(shown.code, Some(0), "{}", shown.err);
+    let client = connect(&daemon).await;
+    let listed = client.objects().list_ports(v1::ListPortsRequest {}).await.unwrap().into_inner();
+    assert_eq!(listed.ports.len(), 4);
+    drop(daemon);
+    // The agent may still end.
+    let _ = fs::remove_dir_all(&folder);
+}
