@@ -82,7 +82,7 @@ impl Core {
             self.doubts.about_mirrors();
         }
         let Some(handle) = handle else {
-            self.ledger.chains.forget(hook);
+            self.ledger.chains.forget_priority(hook, chain, priority);
             let there = self.ledger.select(|state, record| state == State::Installed && record.place.hook == hook);
             if there.iter().any(|entry| priority == 0 || entry.is_at(hook, priority)) {
                 self.events.reset(self.clock.now());

@@ -1,15 +1,17 @@
 //! Rules that send packets to other rules.
 
 use sluice_flow::ChainId;
+use sluice_flow::backend::DeviceEvent;
 
 use crate::device::{Device, TO_B};
-use crate::network::Network;
+use crate::network::{Network, eventually};
 use crate::stories;
 
 stories![
     a_jump_goes_through_and_what_the_chain_does_not_take_is_counted_at_its_end,
     a_chain_that_is_not_open_is_not_jumped_to,
     a_chain_that_is_closed_leaves_nothing_behind,
+    a_filter_that_somebody_deletes_with_its_priority_takes_no_end_of_a_chain_along,
 ];
 
 const CHAIN: ChainId = ChainId(7);
@@ -47,4 +49,29 @@ fn a_chain_that_is_closed_leaves_nothing_behind(network: &Network) {
         device.close_chain(CHAIN);
         assert_eq!(network.run("tc filter show dev p1 ingress").trim(), "");
     }
+}
+
+fn a_filter_that_somebody_deletes_with_its_priority_takes_no_end_of_a_chain_along(network: &Network) {
+    let mut device = Device::open();
+    device.open_chain(CHAIN);
+    let first = device.install(TO_B, "recirc(7)").unwrap();
+    assert_eq!(network.send(0, 4), [0; 0]);
+    let misses = |device: &mut Device| {
+        device.counted();
+        device.backend.lookup_counters().unwrap().chain_misses
+    };
+    assert_eq!(misses(&mut device), Some(4));
+    network.run("tc filter add dev p1 ingress protocol ip pref 5 flower dst_ip 192.0.2.1 action drop");
+    network.run("tc filter del dev p1 ingress pref 5");
+    // What comes after it has been heard, so it has been, too.
+    network.run("tc qdisc del dev p2 ingress");
+    eventually("a reset is told", || device.events().iter().any(|event| matches!(event, DeviceEvent::Reset { .. })));
+
+    let second = device.install("in_port(1),eth_type(0x0800),ipv4(dst=10.0.0.9)", "recirc(7)").unwrap();
+    assert_eq!(misses(&mut device), Some(4), "as before");
+    assert_eq!(network.send(0, 3), [0; 0]);
+    assert_eq!(misses(&mut device), Some(7));
+    device.remove_all(&[first, second]);
+    device.close_chain(CHAIN);
+    assert_eq!(network.run("tc filter show dev p1 ingress").trim(), "");
 }

@@ -158,6 +158,13 @@ impl Chains {
         self.take_at(hook);
     }
 
+    /// The filters of a priority are gone in a chain, or all of them if it is 0.
+    pub(crate) fn forget_priority(&self, hook: Hook, chain: u32, priority: u16) {
+        if matches!(priority, 0 | LAST_PRIORITY) {
+            self.forget_end(&end_id(hook, chain));
+        }
+    }
+
     /// Whether a rule is the end of a chain.
     pub(crate) fn ends_at(&self, id: &FilterId) -> bool {
         let chain = ChainId(id.chain);
@@ -262,6 +269,26 @@ mod tests {
         assert_eq!(has_end(ChainId(5)), Ok(true));
         chains.forget(HOOK);
         assert_eq!(has_end(ChainId(5)), Ok(false));
+    }
+
+    #[test]
+    fn filters_that_go_take_the_end_of_their_chain_along_only_if_they_have_its_priority() {
+        let chains = Chains::default();
+        let both = [ChainId(5), ChainId(6)];
+        for chain in both {
+            chains.open(chain);
+            chains.add_end(HOOK, chain, EndKind::Plain);
+        }
+        let have_ends = || both.map(|chain| chains.has_end(HOOK, chain, EndKind::Plain).unwrap());
+        for (chain, priority) in [(0, 5), (5, 61_004), (0, LAST_PRIORITY), (0, 0)] {
+            chains.forget_priority(HOOK, chain, priority);
+        }
+        chains.forget_priority(Hook::Block { number: 3 }, 5, 0);
+        assert_eq!(have_ends(), [true, true]);
+        chains.forget_priority(HOOK, 5, LAST_PRIORITY);
+        assert_eq!(have_ends(), [false, true]);
+        chains.forget_priority(HOOK, 6, 0);
+        assert_eq!(have_ends(), [false, false]);
     }
 
     #[test]

@@ -239,12 +239,12 @@ impl Queue {
                     EndKind::Plain => Request::Add(end),
                     EndKind::Forgets | EndKind::GoesOn => Request::Replace(end),
                 };
+                let known = &self.writer.core.ledger.chains;
                 match self.writer.installer.submit_one(request) {
-                    // Another worker may have been quicker.
-                    Err(refusal) if !failure::is_duplicate(&refusal) => {
-                        return Err(failure::refine(refusal, hook, ports));
-                    }
-                    _ => self.writer.core.ledger.chains.add_end(hook, chain, kind),
+                    Ok(_) => known.add_end(hook, chain, kind),
+                    // Another worker may have been quicker, or an end was forgotten that is still there.
+                    Err(refusal) if failure::is_duplicate(&refusal) => known.adopt_end(hook, chain),
+                    Err(refusal) => return Err(failure::refine(refusal, hook, ports)),
                 }
             }
         }
