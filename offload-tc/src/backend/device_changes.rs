@@ -10,6 +10,7 @@ use super::core::Core;
 use super::failure::socket_refusal;
 use super::ledger::record::State;
 use super::ports::table::{Attached, PortTable, Present};
+use crate::context::{Device, DeviceKind};
 use crate::install::Installer;
 use crate::probe;
 use crate::wire::filter::Hook;
@@ -80,7 +81,16 @@ impl Core {
         self.events.reset(self.clock.now());
     }
 
-    /// A queueing discipline was removed or replaced at a device, or a device joined a LAG.
+    /// A device joined a LAG or left it.
+    pub(super) fn members_changed(&self, links: &Links, master: Ifindex) {
+        let ports = self.ports.load_full();
+        let is_it = |present: &Present| present.device == Device { interface: master.0, kind: DeviceKind::Lag };
+        if let Some((attached, present)) = ports.present().find(|(_, present)| is_it(present)) {
+            self.prepare_again(links, attached, present, None);
+        }
+    }
+
+    /// A queueing discipline was removed or replaced at a device.
     pub(super) fn restore_qdiscs(&self, links: &Links, generation: netdev::Generation) {
         let ports = self.ports.load_full();
         let has = |present: &Present| {
@@ -92,21 +102,24 @@ impl Core {
         };
         let Some((attached, present)) = ports.present().find(|(_, present)| has(present)) else { return };
         self.ledger.chains.forget(present.device.hook());
+        let affected = links.iter().find(|known| known.generation == generation);
+        self.prepare_again(links, attached, present, affected.map(|known| known.device.ifindex));
+        self.events.reset(self.clock.now());
+    }
+
+    /// Makes sure again that the device of a port has its queueing disciplines, of which others have touched one.
+    fn prepare_again(&self, links: &Links, attached: &Attached, present: &Present, touched: Option<Ifindex>) {
         let Some(known) = links.at(Ifindex(present.device.interface)) else { return };
         let brought = self.ports.prepare_device(&mut self.sockets.control.lock(), links, known, &attached.port);
-        if let Ok(mut mended) = brought {
-            let affected = links.iter().find(|known| known.generation == generation);
-            for (ifindex, qdisc, ownership) in &mut mended.qdiscs {
-                let is_untouched = affected.is_none_or(|known| known.device.ifindex != *ifindex);
-                if is_untouched && present.qdiscs.contains(&(*ifindex, *qdisc, Ownership::Made)) {
-                    *ownership = Ownership::Made;
-                }
+        let Ok(mut mended) = brought else { return };
+        for (ifindex, qdisc, ownership) in &mut mended.qdiscs {
+            if touched != Some(*ifindex) && present.qdiscs.contains(&(*ifindex, *qdisc, Ownership::Made)) {
+                *ownership = Ownership::Made;
             }
-            let hook = mended.device.hook();
-            self.ports.store(ports.with(Attached { device: Some(mended), ..attached.clone() }));
-            self.restore_mirrors(Some(hook));
-            self.events.changed(Cause::Port(Some(attached.port.number)));
         }
-        self.events.reset(self.clock.now());
+        let hook = mended.device.hook();
+        self.ports.store(self.ports.load().with(Attached { device: Some(mended), ..attached.clone() }));
+        self.restore_mirrors(Some(hook));
+        self.events.changed(Cause::Port(Some(attached.port.number)));
     }
 }

@@ -37,10 +37,8 @@ impl Core {
                 self.ports.qdiscs.remove(port.ifindex);
                 self.restore_qdiscs(links, port.generation);
             }
-            Event::MasterChanged { to: Some(master), .. } => {
-                if let Some(known) = links.at(master) {
-                    self.restore_qdiscs(links, known.generation);
-                }
+            Event::MasterChanged { from, to, .. } => {
+                [from, to].into_iter().flatten().for_each(|master| self.members_changed(links, master));
             }
             Event::FiltersGone(loss) => self.look_for(&loss),
             Event::FilterPut(filter) => self.doubt(&filter),

@@ -1,6 +1,7 @@
 //! The backend with one worker's queue and one reader, as an agent has them.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use sluice_flow::backend::{
@@ -58,8 +59,13 @@ impl Device {
 
     /// Without ports.
     pub(crate) fn bare(policy: OffloadPolicy, owner: Owner) -> Self {
+        Self::with_state(policy, owner, None)
+    }
+
+    /// Without ports, and with a folder for what the next run shall know.
+    pub(crate) fn with_state(policy: OffloadPolicy, owner: Owner, state_dir: Option<PathBuf>) -> Self {
         let config = Config { policy, ..Config::default() };
-        let open = OpenConfig { owner, ..OpenConfig::new("system", Arc::new(MonotonicClock::new())) };
+        let open = OpenConfig { owner, state_dir, ..OpenConfig::new("system", Arc::new(MonotonicClock::new())) };
         let backend = config.open(&open).unwrap();
         let (queue, reader) = (backend.install_queue().unwrap(), backend.counter_reader().unwrap());
         Self { backend, queue, reader, slots: 0, generations: 0 }

@@ -9,7 +9,7 @@ use sluice_offload_tc::OffloadPolicy;
 use sluice_flow::text::parse_key;
 
 use crate::device::{Device, OWNER, Rule, TO_A, TO_B, port};
-use crate::network::Network;
+use crate::network::{Network, eventually};
 use crate::stories;
 
 stories![
@@ -22,6 +22,8 @@ stories![
     a_tunnel_device_of_somebody_else_is_used_and_left,
     an_internal_port_sends_and_receives,
     members_of_a_bond_share_their_rules,
+    a_device_that_leaves_a_bond_no_longer_has_its_rules,
+    a_device_that_left_a_bond_while_no_agent_ran_no_longer_has_its_rules,
 ];
 
 fn qdiscs(network: &Network) -> String {
@@ -175,14 +177,19 @@ fn an_internal_port_sends_and_receives(network: &Network) {
     assert_eq!(socket.recv(&mut buffer).unwrap(), 4);
 }
 
-fn members_of_a_bond_share_their_rules(network: &Network) {
+/// Makes a bond of the first port's device.
+fn bond(network: &Network, number: u32) -> Port {
     network.run("ip link add bond7 type bond mode active-backup");
     network.run("ip link set p1 down");
     network.run("ip link set p1 master bond7");
     network.run("ip link set bond7 up");
+    Port { number: PortNumber(number), name: "bond7".parse().expect("a name"), kind: PortKind::Physical }
+}
+
+fn members_of_a_bond_share_their_rules(network: &Network) {
+    let bond = bond(network, 1);
     let mut device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
     device.attach(2);
-    let bond = Port { number: PortNumber(1), name: "bond7".parse().expect("a name"), kind: PortKind::Physical };
     device.backend.attach_port(&bond).unwrap();
     let rule = device.install(TO_B, "2").unwrap();
     assert_eq!(network.send(0, 3).len(), 3);
@@ -190,4 +197,38 @@ fn members_of_a_bond_share_their_rules(network: &Network) {
     assert_eq!(device.installed().pop().unwrap().handle, rule.handle);
     device.backend.detach_port(PortNumber(1)).unwrap();
     assert!(!qdiscs(network).contains("ingress"));
+}
+
+fn a_device_that_leaves_a_bond_no_longer_has_its_rules(network: &Network) {
+    let bond = bond(network, 3);
+    let mut device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
+    device.attach(2);
+    device.backend.attach_port(&bond).unwrap();
+    device.install("in_port(3),eth_type(0x0800),ipv4(dst=10.0.0.2)", "2").unwrap();
+    assert_eq!(network.send(0, 3).len(), 3);
+    network.run("ip link set p1 nomaster");
+    eventually("the member has no filters", || !qdiscs(network).contains("ingress"));
+    network.run("ip link set p1 up");
+    assert_eq!(network.send(0, 2), [0; 0]);
+    device.attach(1);
+    device.install(TO_B, "2").unwrap();
+    assert_eq!(network.send(0, 2).len(), 2);
+}
+
+fn a_device_that_left_a_bond_while_no_agent_ran_no_longer_has_its_rules(network: &Network) {
+    let bond = bond(network, 3);
+    let folder = std::env::temp_dir().join(format!("sluice-bond-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let run = || {
+        let device = Device::with_state(OffloadPolicy::SkipHardware, OWNER, Some(folder.clone()));
+        device.backend.attach_port(&bond).unwrap();
+        device
+    };
+    drop(run());
+    assert!(qdiscs(network).contains("ingress_block"));
+    network.run("ip link set p1 nomaster");
+    let mut device = run();
+    assert!(!qdiscs(network).contains("ingress"));
+    device.attach(1);
+    std::fs::remove_dir_all(folder).unwrap();
 }

@@ -5,8 +5,8 @@ use std::num::NonZeroU16;
 use sluice_flow::port::{self, Port, PortKind, TunnelProtocol};
 use sluice_flow::refusal::Refusal;
 use sluice_netdev::{
-    self as netdev, Block, Control, IngressQdisc, Known, Links, Mismatch, Ownership, Role, TunnelError, WantedProtocol,
-    WantedTunnel,
+    self as netdev, Block, Control, Ifindex, IngressQdisc, Known, Links, Mismatch, Ownership, Role, TunnelError,
+    WantedProtocol, WantedTunnel,
 };
 
 use super::table::Present;
@@ -42,7 +42,7 @@ pub(crate) fn prepare_device(
     };
     let wanted = match kind {
         DeviceKind::Internal => IngressQdisc::CLSACT,
-        DeviceKind::Lag => IngressQdisc::INGRESS.with_ingress_block(Block(ifindex.0)),
+        DeviceKind::Lag => qdisc_of_lag(ifindex),
         DeviceKind::Wire | DeviceKind::Tunnel { .. } => IngressQdisc::INGRESS,
     };
     let qdiscs = if kind == DeviceKind::Lag {
@@ -55,6 +55,11 @@ pub(crate) fn prepare_device(
         vec![(ifindex, qdisc, ownership)]
     };
     Ok(Present { device: Device { interface: ifindex.0, kind }, generation: known.generation, qdiscs })
+}
+
+/// The queueing discipline that a LAG and all of its members have.
+pub(crate) const fn qdisc_of_lag(master: Ifindex) -> IngressQdisc {
+    IngressQdisc::INGRESS.with_ingress_block(Block(master.0))
 }
 
 /// Finds or makes the device of a tunnel port, in one of the variants that serve. Returns whether it was made here.

@@ -11,10 +11,10 @@ use sluice_flow::backend::PortCounters;
 use sluice_flow::port::{Port, PortNumber, Tunnel};
 use sluice_flow::refusal::Refusal;
 use sluice_netdev::{
-    self as netdev, Control, Ifindex, IngressQdisc, Known, Links, NotRemoved, Ownership, TapError, TunnelError,
+    self as netdev, Control, Ifindex, IngressQdisc, Known, Links, NotRemoved, Ownership, Role, TapError, TunnelError,
 };
 
-use self::device::{find_tunnel, refuse};
+use self::device::{find_tunnel, qdisc_of_lag, refuse};
 use self::qdiscs::MadeQdiscs;
 use self::table::{PortTable, Present};
 use super::failure::link_refusal;
@@ -94,7 +94,8 @@ impl Ports {
         left.map(|known| known.device.name.to_string()).collect()
     }
 
-    /// Makes sure that a device has the queueing discipline that filters need, and notes it if it was made here.
+    /// Makes sure that a device has the queueing discipline that filters need, and notes it if it was made here. Former members of a LAG lose
+    /// theirs.
     pub(crate) fn prepare_device(
         &self,
         control: &mut Control,
@@ -102,11 +103,28 @@ impl Ports {
         known: &Known,
         port: &Port,
     ) -> Result<Present, Refusal> {
-        let present = device::prepare_device(control, links, known, port)?;
+        let prepared = device::prepare_device(control, links, known, port);
+        if matches!(known.device.role, Role::Lag(_)) {
+            self.release_members(control, links, known.device.ifindex);
+        }
+        let present = prepared?;
         for (ifindex, qdisc, _) in present.qdiscs.iter().filter(|(.., ownership)| *ownership == Ownership::Made) {
             self.qdiscs.add(*ifindex, *qdisc);
         }
         Ok(present)
+    }
+
+    /// Removes the queueing disciplines that were made for members of a LAG from devices that are none any more: their packets would go on to
+    /// meet its rules.
+    fn release_members(&self, control: &mut Control, links: &Links, master: Ifindex) {
+        let qdisc = qdisc_of_lag(master);
+        let is_part = |known: &Known| known.device.ifindex == master || known.device.master == Some(master);
+        for ifindex in self.qdiscs.devices() {
+            if self.qdiscs.has(ifindex, qdisc) && !links.at(ifindex).is_some_and(is_part) {
+                // What cannot be removed is tried again when the members change next.
+                let _ = self.remove_qdisc(control, ifindex, qdisc);
+            }
+        }
     }
 
     /// Removes a queueing discipline that was made here, in this run or an earlier one, unless it is in use.
