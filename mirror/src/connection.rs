@@ -112,9 +112,25 @@ impl Unconnected {
     }
 }
 
-/// Ends when the other end is known to have left, with what tells so; whatever has to stay open for as long as the connection lasts is
-/// in it.
-pub type Gone = Pin<Box<dyn Future<Output = String> + Send>>;
+/// Ends when the connection is known to be over, with what tells so; whatever has to stay open for as long as the connection lasts is in it.
+pub type Gone = Pin<Box<dyn Future<Output = Left> + Send>>;
+
+/// Why a connection is over.
+#[derive(Debug, thiserror::Error)]
+pub enum Left {
+    /// The other end has left, as this tells.
+    #[error("{0}")]
+    Peer(String),
+    /// The device is gone.
+    #[error(transparent)]
+    Device(#[from] DeviceGone),
+}
+
+/// The RDMA device was removed, or does not answer any more. A device that comes back under its name is another one, of which this process
+/// has nothing, so that only one that starts anew can use it.
+#[derive(Debug, thiserror::Error)]
+#[error("the RDMA device is gone, and one that comes back needs a new start: {0}")]
+pub struct DeviceGone(pub String);
 
 /// A connected queue pair, in RTS, with all its receive requests posted. Dropping it ends the connection.
 pub struct Connection {
@@ -126,7 +142,7 @@ pub struct Connection {
     pub agreed: Agreed,
     /// The other end, as the log is to call it.
     pub peer: String,
-    /// Tells that the other end has left, sooner than requests fail.
+    /// Tells that the connection is over, sooner than requests fail.
     pub gone: Gone,
 }
 
@@ -167,5 +183,30 @@ pub enum ConnectError {
     },
     /// There is no queue pair to connect.
     #[error(transparent)]
-    QueuePair(#[from] CallError),
+    QueuePair(CallError),
+    /// There never will be one.
+    #[error(transparent)]
+    Device(#[from] DeviceGone),
+}
+
+impl From<CallError> for ConnectError {
+    fn from(error: CallError) -> Self {
+        if error.is_of_dead_device() { Self::Device(DeviceGone(error.to_string())) } else { Self::QueuePair(error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_to_a_device_that_was_removed_is_told_from_one_that_may_do_later() {
+        let failed = |errno| ConnectError::from(CallError::new("ibv_create_cq", io::Error::from_raw_os_error(errno)));
+        for errno in [libc::EIO, libc::ENODEV] {
+            assert!(matches!(failed(errno), ConnectError::Device(_)), "{errno}");
+        }
+        for errno in [libc::ENOMEM, libc::EAGAIN, libc::EINVAL] {
+            assert!(matches!(failed(errno), ConnectError::QueuePair(_)), "{errno}");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use super::connect::{Established, Listener, Request, Settings, connect};
 use super::error::CmError;
 use super::event::EventKind;
 use super::identifier::Identifier;
-use crate::connection::{ConnectError, Connection, Connector, Gone, Local};
+use crate::connection::{ConnectError, Connection, Connector, DeviceGone, Gone, Left, Local};
 
 /// Connects to an address, where an [`Acceptor`] listens.
 #[derive(Debug)]
@@ -116,21 +116,23 @@ fn failed(peer: &str, error: CmError) -> ConnectError {
         CmError::Call(error) if error.call.starts_with("rdma_") => {
             ConnectError::Address { address, source: io::Error::new(error.source.kind(), error.to_string()) }
         }
-        CmError::Call(error) => ConnectError::QueuePair(error),
+        CmError::Call(error) => error.into(),
+        CmError::Failed { kind: kind @ EventKind::DeviceRemoval, .. } => DeviceGone(kind.to_string()).into(),
         error => ConnectError::Peer { peer: address, source: error.into() },
     }
 }
 
-/// Ends when the other end disconnects, which the kernel does for a process that is killed.
+/// Ends when the other end disconnects, which the kernel does for a process that is killed, or when the device is removed.
 fn gone(identifier: Identifier) -> Gone {
     Box::pin(async move {
         loop {
             match identifier.event(None).await {
-                Ok((event, _)) if matches!(event.kind, EventKind::Disconnected | EventKind::DeviceRemoval) => {
-                    return event.kind.to_string();
-                }
-                Ok(_) => {}
-                Err(error) => return error.to_string(),
+                Ok((event, _)) => match event.kind {
+                    EventKind::Disconnected => return Left::Peer(event.kind.to_string()),
+                    EventKind::DeviceRemoval => return DeviceGone(event.kind.to_string()).into(),
+                    _ => {}
+                },
+                Err(error) => return Left::Peer(error.to_string()),
             }
         }
     })

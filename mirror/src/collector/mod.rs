@@ -31,9 +31,9 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use self::session::{GRANTS, Session};
+use self::session::{End, GRANTS, Session};
 use self::writer::Writer;
-use crate::connection::{Capacity, ConnectError, Connector, Local};
+use crate::connection::{Capacity, ConnectError, Connector, DeviceGone, Left, Local};
 use crate::wire::{CLASSES, HEADER};
 
 /// What a collector is configured with.
@@ -109,23 +109,26 @@ impl Collector {
         Ok(Self { local, config, writer, metrics })
     }
 
-    /// Serves senders until `stop` ends. Then it writes what has come, and ends its captures with statistics; if the future is dropped
-    /// before, the files are as a killed process leaves them.
+    /// Serves senders until `stop` ends or the RDMA device is gone. Then it writes what has come, and ends its captures with statistics; if
+    /// the future is dropped before, the files are as a killed process leaves them.
     ///
     /// # Errors
-    /// Fails if the pipe cannot be written, or if the output does not take the last frames within 10 seconds.
+    /// Fails if the pipe cannot be written, if the output does not take the last frames within 10 seconds, or if the device is gone.
     pub async fn run(self, mut connector: impl Connector, stop: impl Future<Output = ()>) -> io::Result<()> {
         const PAUSE: Duration = Duration::from_millis(100);
         let Self { local, config, mut writer, metrics } = self;
         let Some(jobs) = writer.jobs() else { return Ok(()) };
         let mut sessions = JoinSet::new();
         tokio::pin!(stop);
-        loop {
+        let outcome = loop {
             metrics.connections(sessions.len());
             let connection = tokio::select! {
-                () = &mut stop => break,
+                () = &mut stop => break Ok(()),
                 error = writer.failed() => return Err(error),
-                Some(_) = sessions.join_next() => continue,
+                Some(ended) = sessions.join_next() => match ended {
+                    Ok(Some(gone)) => break Err(gone),
+                    _ => continue,
+                },
                 connection = connector.next(&local) => connection,
             };
             match connection {
@@ -141,6 +144,7 @@ impl Collector {
                         Err(error) => warn!("a connection cannot be served: {error}"),
                     }
                 }
+                Err(ConnectError::Device(gone)) => break Err(gone),
                 Err(error @ ConnectError::Peer { .. }) => {
                     warn!("a peer is refused: {error}");
                     metrics.refused();
@@ -150,20 +154,26 @@ impl Collector {
                     sleep(PAUSE).await;
                 }
             }
-        }
+        };
         sessions.shutdown().await;
         drop(jobs);
         let finished = timeout(LAST_WRITES, spawn_blocking(move || writer.finish())).await;
         finished
             .map_err(|_| io::Error::other("the output has not taken the last frames in time"))?
-            .map_err(io::Error::other)
+            .map_err(io::Error::other)?;
+        outcome.map_err(io::Error::other)
     }
 }
 
-async fn serve(mut session: Session, metrics: CollectorMetrics) {
+/// Serves a sender until its connection ends; returns why, if there can be no other one.
+async fn serve(mut session: Session, metrics: CollectorMetrics) -> Option<DeviceGone> {
     let end = session.serve().await;
     warn!("the connection of {} ends: {end}", session.peer());
     if end.is_refusal() {
         metrics.refused();
+    }
+    match end {
+        End::Left(Left::Device(gone)) => Some(gone),
+        _ => None,
     }
 }

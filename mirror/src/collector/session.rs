@@ -15,7 +15,7 @@ use super::metrics::CollectorMetrics;
 use super::senders::Batch;
 use super::writer::{Done, Job, Jobs, Message};
 use super::{CONTROLS, CollectorConfig};
-use crate::connection::{Connection, Local};
+use crate::connection::{Connection, Left, Local};
 use crate::verbs::{Buffer, CallError, Completion, Failure, Operation, Outcome, Payload, ReceiveRequest, SendRequest};
 use crate::wire::{self, ClassGrant, GRANT, Grant, Header, Hello, Kind, WireError};
 
@@ -54,8 +54,8 @@ pub(super) enum End {
     Send(Failure),
     #[error("a message was not received: {0}")]
     Receive(Failure),
-    #[error("{0}")]
-    Gone(String),
+    #[error(transparent)]
+    Left(#[from] Left),
     #[error("it has said nothing for {} seconds", SILENCE.as_secs())]
     Silence,
     #[error("it is refused: {0}")]
@@ -141,7 +141,7 @@ impl Session {
                 }
                 Ok(())
             }
-            why = gone => Err(End::Gone(why)),
+            why = gone => Err(why.into()),
             () = sleep_until(deadline), if self.waiting == 0 => Err(End::Silence),
         }
     }

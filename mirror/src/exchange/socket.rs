@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::end::{Settings, accept, connect};
-use crate::connection::{ConnectError, Connection, Connector, Gone, Local};
+use crate::connection::{ConnectError, Connection, Connector, Gone, Left, Local};
 
 /// Connects to an address, where an [`Acceptor`] listens.
 #[derive(Debug)]
@@ -90,10 +90,10 @@ async fn answer(
 /// Nothing more is said on the socket, but a process that ends closes it.
 fn closed(mut stream: TcpStream) -> Gone {
     Box::pin(async move {
-        match stream.read(&mut [0]).await {
+        Left::Peer(match stream.read(&mut [0]).await {
             Ok(0) => "the other end has closed its socket".to_owned(),
             Ok(_) => "the other end has sent something behind the exchange".to_owned(),
             Err(error) => format!("the socket to the other end: {error}"),
-        }
+        })
     })
 }

@@ -23,7 +23,7 @@ use tracing::{error, info, warn};
 use self::queue::{ClassQueue, NewBatch};
 use self::reconnect::Reconnector;
 use self::session::{Session, SessionError};
-use crate::connection::{Connector, Local};
+use crate::connection::{Connection, Connector, DeviceGone, Left, Local};
 use crate::source::{Batch, Source, SourceError};
 use crate::verbs::{Buffer, CallError};
 use crate::wire::{CLASSES, Drops, HEADER, Hello};
@@ -77,7 +77,7 @@ const ORDER: [Class; CLASSES] =
 enum Step {
     Stop,
     Batch(Result<(usize, Batch), SourceError>),
-    Connected(crate::connection::Connection),
+    Connected(Result<Connection, DeviceGone>),
     Session(Result<(), SessionError>),
     Heartbeat,
 }
@@ -89,10 +89,10 @@ impl Sender {
         Self { local, config, sources, queues: Default::default(), metrics, turn: 0, told: Vec::new(), unpublished: 0 }
     }
 
-    /// Sends until `stop` ends or a source fails. Frames that are not acknowledged then are counted as dropped.
+    /// Sends until `stop` ends, or until it cannot go on. Frames that are not acknowledged then are counted as dropped.
     ///
     /// # Errors
-    /// Fails if a source fails, or if there is no registered memory for a connection.
+    /// Fails if a source fails, if there is no registered memory for a connection, or if the RDMA device is gone.
     pub async fn run(
         mut self,
         connector: impl Connector + 'static,
@@ -120,7 +120,8 @@ impl Sender {
                     Ok(())
                 }
                 Step::Batch(Err(error)) => break Err(error.into()),
-                Step::Connected(connection) => {
+                Step::Connected(Err(gone)) => break Err(gone.into()),
+                Step::Connected(Ok(connection)) => {
                     info!("connected to {}", connection.peer);
                     match Session::new(&self.local, connection, self.config.id) {
                         Ok(made) => session = Some(made),
@@ -135,6 +136,9 @@ impl Sender {
             let outcome = outcome.and_then(|()| self.advance(session.as_mut()));
             if let Err(error) = outcome {
                 self.disconnect(session.take(), &error);
+                if let SessionError::Left(Left::Device(gone)) = error {
+                    break Err(gone.into());
+                }
                 connector.again();
             }
             self.tell_sources();
@@ -276,6 +280,9 @@ pub enum SenderError {
     /// There is no registered memory.
     #[error(transparent)]
     Memory(#[from] CallError),
+    /// Nothing can be connected any more.
+    #[error(transparent)]
+    Device(#[from] DeviceGone),
 }
 
 async fn happened(session: Option<&mut Session>) -> Result<(), SessionError> {

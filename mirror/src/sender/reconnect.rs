@@ -8,13 +8,13 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use super::metrics::SenderMetrics;
-use crate::connection::{Connection, Connector, Local};
+use crate::connection::{ConnectError, Connection, Connector, DeviceGone, Local};
 
 /// The task, which ends with this.
 #[derive(Debug)]
 pub(super) struct Reconnector {
     again: mpsc::UnboundedSender<()>,
-    connections: mpsc::Receiver<Connection>,
+    connections: mpsc::Receiver<Result<Connection, DeviceGone>>,
     task: JoinHandle<()>,
 }
 
@@ -41,9 +41,12 @@ impl Reconnector {
     }
 
     /// Waits for the next connection.
-    pub(super) async fn next(&mut self) -> Connection {
+    ///
+    /// # Errors
+    /// Fails if there will never be one.
+    pub(super) async fn next(&mut self) -> Result<Connection, DeviceGone> {
         match self.connections.recv().await {
-            Some(connection) => connection,
+            Some(outcome) => outcome,
             None => std::future::pending().await,
         }
     }
@@ -60,15 +63,16 @@ async fn connect(
     local: Local,
     (first, most): (Duration, Duration),
     metrics: SenderMetrics,
-    (mut asked, found): (mpsc::UnboundedReceiver<()>, mpsc::Sender<Connection>),
+    (mut asked, found): (mpsc::UnboundedReceiver<()>, mpsc::Sender<Result<Connection, DeviceGone>>),
 ) {
     while asked.recv().await.is_some() {
         let mut pause = first;
         let mut told = String::new();
-        let connection = loop {
+        let outcome = loop {
             metrics.attempt();
             match connector.next(&local).await {
-                Ok(connection) => break connection,
+                Ok(connection) => break Ok(connection),
+                Err(ConnectError::Device(gone)) => break Err(gone),
                 Err(error) => {
                     // Once for each reason, not once for each attempt.
                     let error = error.to_string();
@@ -81,7 +85,7 @@ async fn connect(
                 }
             }
         };
-        if found.send(connection).await.is_err() {
+        if found.send(outcome).await.is_err() {
             return;
         }
     }

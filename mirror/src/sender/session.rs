@@ -6,7 +6,7 @@ use sluice_control::mirror::Class;
 use tokio::time::Instant;
 
 use super::queue::{ClassQueue, Facts, GrantError};
-use crate::connection::{Connection, Local};
+use crate::connection::{Connection, Left, Local};
 use crate::verbs::{
     Buffer, CallError, Completion, Failure, Operation, Outcome, Payload, ReceiveRequest, Received, Remote, SendRequest,
     Sent,
@@ -70,8 +70,8 @@ pub(super) enum SessionError {
     Send(Failure),
     #[error("a grant was not received: {0}")]
     Receive(Failure),
-    #[error("{0}")]
-    Gone(String),
+    #[error(transparent)]
+    Left(#[from] Left),
     #[error("the collector sent what is no grant: {0}")]
     Wire(#[from] WireError),
     #[error(transparent)]
@@ -127,7 +127,7 @@ impl Session {
             told = completions.next(&mut self.completions) => {
                 told?;
             }
-            why = gone => return Err(SessionError::Gone(why)),
+            why = gone => return Err(why.into()),
         }
         let mut told = std::mem::take(&mut self.completions);
         let mut outcome = Ok(());

@@ -18,6 +18,13 @@ impl CallError {
     pub(crate) fn new(call: &'static str, source: impl Into<io::Error>) -> Self {
         Self { call, source: source.into() }
     }
+
+    /// Whether it failed because the device was removed, or because its firmware does not answer any more: all that was made of the device
+    /// is dead then, also if it comes back under its name.
+    #[must_use]
+    pub fn is_of_dead_device(&self) -> bool {
+        matches!(self.source.raw_os_error(), Some(libc::EIO | libc::ENODEV))
+    }
 }
 
 /// What a call returned that makes something. It leaves the reason in `errno` if it fails.

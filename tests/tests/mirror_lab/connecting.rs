@@ -46,7 +46,7 @@ fn both_ends_connect_again_and_again_and_hear_when_the_other_disconnects() {
             }
             let (stays, leaves) = if turn % 2 == 0 { (here, there) } else { (there, here) };
             drop(leaves);
-            assert_eq!(stays.gone.await, "the other end has disconnected");
+            assert_eq!(stays.gone.await.to_string(), "the other end has disconnected");
         }
     });
 }

@@ -35,7 +35,7 @@ fn the_kernel_tells_of_a_process_that_is_killed() {
             let connection = acceptor.next(&local).await.unwrap();
             let killed = Instant::now();
             peer.kill().unwrap();
-            assert_eq!(connection.gone.await, "the other end has disconnected");
+            assert_eq!(connection.gone.await.to_string(), "the other end has disconnected");
             let took = killed.elapsed();
             peer.wait().unwrap();
             println!("a killed peer was seen after {took:?}");

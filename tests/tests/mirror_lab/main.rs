@@ -13,6 +13,7 @@ mod agent;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../mirror/captures.rs"]
 mod captures;
+mod changes;
 mod collecting;
 mod collector;
 mod connecting;
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
     }
     let with_processes = std::env::args().any(|argument| argument == "--processes");
     let stories: &[&[Story]] = match with_processes {
-        true => &[killed::STORIES, daemons::STORIES],
+        true => &[killed::STORIES, changes::STORIES, daemons::STORIES],
         false => &[messages::STORIES, connecting::STORIES, leaving::STORIES, rings::STORIES, samples::STORIES],
     };
     inside(stories, lab::prepare)

@@ -19,7 +19,12 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn collect(folder: &Path, args: &[&str]) -> Self {
-        Self::start(folder, "collect", "127.0.0.1:9321", args, Stdio::null())
+        Self::collect_at(folder, "127.0.0.1:9321", args)
+    }
+
+    /// One whose metrics are at that address.
+    pub(crate) fn collect_at(folder: &Path, metrics: &'static str, args: &[&str]) -> Self {
+        Self::start(folder, "collect", metrics, args, Stdio::null())
     }
 
     /// One whose standard output is read.
@@ -83,6 +88,16 @@ impl Program {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
         killed
+    }
+
+    /// Waits until it ends by itself, and returns its exit code and its log.
+    pub(crate) fn ended(mut self) -> (Option<i32>, String) {
+        let mut status = None;
+        until("the program ends", || {
+            status = self.process.try_wait().unwrap();
+            status.is_some()
+        });
+        (status.and_then(|status| status.code()), self.log())
     }
 
     /// Ends it in order.

@@ -109,7 +109,7 @@ async fn send_until_lost(
             posted += 1;
         }
         tokio::select! {
-            why = &mut connection.gone => return Some(why),
+            why = &mut connection.gone => return Some(why.to_string()),
             count = connection.completions.next(&mut came) => { count.unwrap(); }
             _ = ticks.tick() => {
                 is_ending = is_ending || notes.was_told("end") || notes.is_over();

@@ -175,7 +175,7 @@ fn a_message_finds_a_receive_request_from_the_first_moment_and_each_end_hears_th
                 }
                 let (stays, leaves) = if turn == 0 { (here, there) } else { (there, here) };
                 drop(leaves);
-                assert_eq!(stays.gone.await, "the other end has closed its socket");
+                assert_eq!(stays.gone.await.to_string(), "the other end has closed its socket");
             }
         });
     });
