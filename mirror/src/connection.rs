@@ -118,7 +118,7 @@ pub type Gone = Pin<Box<dyn Future<Output = Left> + Send>>;
 /// Why a connection is over.
 #[derive(Debug, thiserror::Error)]
 pub enum Left {
-    /// The other end has left, as this tells.
+    /// The other end has left, as this tells, or is to be left.
     #[error("{0}")]
     Peer(String),
     /// The device is gone.

@@ -6,7 +6,7 @@ use sluice_control::mirror::Plan;
 use tokio::sync::watch;
 
 use super::config::{Shared, Way};
-use crate::connection::{ConnectError, Connection, Connector, Local};
+use crate::connection::{ConnectError, Connection, Connector, Left, Local};
 use crate::verbs::{Access, Psn};
 use crate::{cm, exchange, wire};
 
@@ -88,12 +88,48 @@ impl Dialer {
 
 impl Connector for Dialer {
     async fn next(&mut self, local: &Local) -> Result<Connection, ConnectError> {
-        let address = self.address().await;
-        match self.shared.connect {
-            Way::Cm => cm::Dialer { address, settings: by_cm(false) }.next(local).await,
-            Way::Socket => exchange::Dialer { address, settings: by_socket(&self.shared, false) }.next(local).await,
+        loop {
+            let address = self.address().await;
+            let mut other = Box::pin(other_collector(self.plan.clone(), address.clone(), self.collector.is_some()));
+            tokio::select! {
+                outcome = dial(address, &self.shared, local) => {
+                    return outcome.map(|connection| leaving_for(other, connection));
+                }
+                // Nor is one waited for that does not answer.
+                _ = &mut other => {}
+            }
         }
     }
+}
+
+async fn dial(address: String, shared: &Shared, local: &Local) -> Result<Connection, ConnectError> {
+    match shared.connect {
+        Way::Cm => cm::Dialer { address, settings: by_cm(false) }.next(local).await,
+        Way::Socket => exchange::Dialer { address, settings: by_socket(shared, false) }.next(local).await,
+    }
+}
+
+/// Ends, with the reason in words, when the agent's plan names another collector than this, unless that is what the configuration names.
+async fn other_collector(mut plan: watch::Receiver<Option<Plan>>, address: String, is_configured: bool) -> String {
+    let is_other = |collector: &str| !is_configured && !collector.is_empty() && collector != address;
+    if let Ok(plan) = plan.wait_for(|plan| plan.as_ref().is_some_and(|plan| is_other(&plan.collector))).await {
+        let collector = plan.as_ref().map_or("", |plan| &plan.collector);
+        return format!("the agent names another collector, {collector}");
+    }
+    // The sender ends.
+    std::future::pending().await
+}
+
+/// A connection that is over also when `other` ends.
+fn leaving_for(other: impl Future<Output = String> + Send + Unpin + 'static, mut connection: Connection) -> Connection {
+    let gone = connection.gone;
+    connection.gone = Box::pin(async {
+        tokio::select! {
+            left = gone => left,
+            why = other => Left::Peer(why),
+        }
+    });
+    connection
 }
 
 /// Listens for senders.
@@ -117,5 +153,29 @@ impl Connector for Acceptor {
             Self::Cm(acceptor) => acceptor.next(local).await,
             Self::Socket(acceptor) => acceptor.next(local).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    #[test]
+    fn a_collector_is_left_when_the_agent_names_another_one_and_the_configuration_none() {
+        let (agent, plan) = watch::channel(None);
+        let other = |is_configured| other_collector(plan.clone(), "192.0.2.1:4790".to_owned(), is_configured);
+        let (mut told, mut configured) = (pin!(other(false)), pin!(other(true)));
+        let mut context = Context::from_waker(Waker::noop());
+        for collector in ["", "192.0.2.1:4790", ""] {
+            agent.send_replace(Some(Plan { collector: collector.to_owned(), ..Plan::default() }));
+            assert_eq!(told.as_mut().poll(&mut context), Poll::Pending, "{collector}");
+        }
+        agent.send_replace(Some(Plan { collector: "192.0.2.2:4790".to_owned(), ..Plan::default() }));
+        let why = Poll::Ready("the agent names another collector, 192.0.2.2:4790".to_owned());
+        assert_eq!(told.as_mut().poll(&mut context), why);
+        assert_eq!(configured.as_mut().poll(&mut context), Poll::Pending);
     }
 }

@@ -42,13 +42,19 @@ impl Agent {
 
     /// Gives the sender a plan of ports with these names, numbered from one.
     pub(crate) fn plan(&self, names: &[&str]) {
+        self.plan_to("", names);
+    }
+
+    /// The same for a collector that the agent names.
+    pub(crate) fn plan_to(&self, collector: &str, names: &[&str]) {
         let taps = names.iter().zip(1..).map(|(name, number)| Tap {
             in_port: Some(number),
             name: (*name).to_owned(),
             netdev: None,
             classes: Class::ALL.into_iter().collect(),
         });
-        let plan = Plan { collector: String::new(), classes: Class::ALL.into_iter().collect(), taps: taps.collect() };
+        let classes = Class::ALL.into_iter().collect();
+        let plan = Plan { collector: collector.to_owned(), classes, taps: taps.collect() };
         send(self.client.as_ref().expect("a sender"), &plan.message(), SendFlags::NOSIGNAL).expect("the sender reads");
     }
 

@@ -11,7 +11,10 @@ use crate::lab::ADDRESS;
 use crate::programs::{Program, until};
 use crate::stories;
 
-stories![both_programs_end_when_their_device_is_removed_and_serve_with_the_next_one,];
+stories![
+    both_programs_end_when_their_device_is_removed_and_serve_with_the_next_one,
+    a_connected_sender_goes_to_the_collector_that_the_agent_names_next,
+];
 
 fn both_programs_end_when_their_device_is_removed_and_serve_with_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -45,6 +48,30 @@ fn both_programs_end_when_their_device_is_removed_and_serve_with_the_next_one() 
                 .is_ok_and(|state| state.contains("ACTIVE"))
         });
     }
+}
+
+fn a_connected_sender_goes_to_the_collector_that_the_agent_names_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("mirror.sock");
+    let mut agent = Agent::new(&socket);
+    let sender = Program::send(folder.path(), &["--agent", socket.to_str().unwrap(), "--no-rings"]);
+    agent.greet();
+    let mut collectors = Vec::new();
+    for (port, metrics) in [(4790, "127.0.0.1:9321"), (4792, "127.0.0.1:9322")] {
+        let listen = format!("{ADDRESS}:{port}");
+        let capture = folder.path().join(format!("{port}.pcapng"));
+        let args = ["--listen", &listen, "--write", capture.to_str().unwrap()];
+        // The one before goes on.
+        let collector = Program::collect_at(folder.path(), metrics, &args).ready();
+        agent.plan_to(&listen, &["client"]);
+        until("frames arrive there", || {
+            agent.copy(&frame());
+            collector.metric("collect_written_frames_total") > 0
+        });
+        collectors.push(collector);
+    }
+    sender.stop();
+    collectors.into_iter().for_each(Program::stop);
 }
 
 fn frame() -> Copied {
