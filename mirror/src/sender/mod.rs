@@ -35,7 +35,8 @@ pub struct SenderConfig {
     pub name: String,
     /// A number that no other sender of the collector has, and no other run of this one.
     pub id: u64,
-    /// How long the sender waits before it connects again: at first, and at most. Each failure doubles it.
+    /// How long the sender waits before it connects again: at first, and at most. Each failure doubles it, and so does each connection that
+    /// the collector ends without having granted anything.
     pub back_off: (Duration, Duration),
     /// How often a heartbeat is sent.
     pub heartbeat: Duration,
@@ -135,11 +136,12 @@ impl Sender {
             };
             let outcome = outcome.and_then(|()| self.advance(session.as_mut()));
             if let Err(error) = outcome {
+                let is_granted = session.as_ref().is_some_and(|session| session.longest().is_some());
                 self.disconnect(session.take(), &error);
                 if let SessionError::Left(Left::Device(gone)) = error {
                     break Err(gone.into());
                 }
-                connector.again();
+                connector.again(is_granted);
             }
             self.tell_sources();
             // The device may always have more to tell of, and others of this thread are to have their turn.

@@ -1,10 +1,13 @@
 //! Collectors that come and go.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use sluice_control::mirror::Class;
-use sluice_mirror::collector::{Files, Outputs};
+use sluice_mirror::collector::{CollectorConfig, Files, Outputs};
+use sluice_mirror::connection::{ConnectError, Connection, Connector, Local};
+use sluice_mirror::exchange::Dialer;
 use sluice_mirror::source::Batching;
 use sluice_tests::mlx5::with_options;
 use tokio::time::sleep;
@@ -143,6 +146,41 @@ fn while_no_collector_is_there_frames_wait_then_are_dropped_and_the_file_says_so
             let file = files(folder(&rig)).pop().unwrap();
             let lines = tshark(&file, &["frame.drop_count"]);
             assert_eq!(lines.iter().filter(|line| **line == drops.to_string()).count(), 1, "{lines:?}");
+        });
+    });
+}
+
+/// A dialer of whose attempts the beginnings are noted.
+struct Noted {
+    dialer: Dialer,
+    began: Arc<Mutex<Vec<Instant>>>,
+}
+
+impl Connector for Noted {
+    async fn next(&mut self, local: &Local) -> Result<Connection, ConnectError> {
+        self.began.lock().unwrap().push(Instant::now());
+        self.dialer.next(local).await
+    }
+}
+
+#[test]
+fn a_sender_for_which_the_collector_has_no_room_waits_before_it_comes_again() {
+    let name = "restarts::a_sender_for_which_the_collector_has_no_room_waits_before_it_comes_again";
+    with_options("bluefield-3", &[], &KILLED, name, |_| {
+        play(async {
+            const PAUSE: Duration = Duration::from_millis(100);
+            let rig = Rig::new();
+            let outputs = Outputs { files: Some(rig.files()), ..Outputs::default() };
+            let collector = rig.collect_into(outputs, &CollectorConfig { connections: 0, ..CONFIG }).await;
+            let began = Arc::new(Mutex::new(Vec::new()));
+            let connector = Noted { dialer: rig.dialer(), began: Arc::clone(&began) };
+            let sender = rig.send_by(connector, (PAUSE, PAUSE), &rig.socket(), Batching::default());
+            let attempts = until(|| began.lock().unwrap().clone(), |began| began.len() >= 5).await;
+            sender.stop().await;
+            collector.stop().await;
+            let waits: Vec<_> = attempts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            // A wait is never shorter, however slow the machine is.
+            assert!(waits.iter().all(|wait| *wait >= PAUSE), "{waits:?}");
         });
     });
 }

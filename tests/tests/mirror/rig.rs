@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use prometheus::{Registry, TextEncoder};
 use sluice_control::mirror::Class;
 use sluice_mirror::collector::{Collector, CollectorConfig, CollectorMetrics, Files, Outputs};
-use sluice_mirror::connection::Local;
+use sluice_mirror::connection::{Connector, Local};
 use sluice_mirror::exchange::{Acceptor, Dialer, Settings};
 use sluice_mirror::sender::{self, Sender, SenderConfig, SenderMetrics};
 use sluice_mirror::source::{AgentSource, Batching};
@@ -128,20 +128,30 @@ impl Rig {
     }
 
     pub(crate) fn send_from(&self, socket: &Path, batching: Batching) -> Sending {
+        let back_off = (Duration::from_millis(5), Duration::from_millis(50));
+        self.send_by(self.dialer(), back_off, socket, batching)
+    }
+
+    pub(crate) fn dialer(&self) -> Dialer {
+        Dialer { address: self.address.clone(), settings: settings() }
+    }
+
+    /// One that connects in another way.
+    pub(crate) fn send_by(
+        &self,
+        connector: impl Connector + 'static,
+        back_off: (Duration, Duration),
+        socket: &Path,
+        batching: Batching,
+    ) -> Sending {
         let metrics = SenderMetrics::new(&self.sent).unwrap();
         let local = Local::open("mlx5_0", sender::capacity(64)).unwrap();
         let source = AgentSource::new(socket, local.domain(), batching).unwrap();
-        let config = SenderConfig {
-            name: "leaf-1".to_owned(),
-            id: 0x5eed,
-            back_off: (Duration::from_millis(5), Duration::from_millis(50)),
-            heartbeat: self.heartbeat,
-        };
+        let config = SenderConfig { name: "leaf-1".to_owned(), id: 0x5eed, back_off, heartbeat: self.heartbeat };
         let sender = Sender::new(local, config, vec![Box::new(source)], metrics);
-        let dialer = Dialer { address: self.address.clone(), settings: settings() };
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
-            sender.run(dialer, async { drop(stopped.await) }).await.unwrap();
+            sender.run(connector, async { drop(stopped.await) }).await.unwrap();
         });
         Sending { stop, task }
     }
