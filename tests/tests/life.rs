@@ -201,6 +201,25 @@ fn a_flow_of_a_port_that_is_gone_is_refused_and_never_given_to_another_port() {
 }
 
 #[test]
+fn flows_that_jump_to_a_chain_go_in_after_a_restart_though_the_port_of_one_in_it_is_gone() {
+    let folder = new_folder();
+    let works = |daemon: &Daemon, args: &[&str]| assert_eq!(daemon.sluice(args).err, "", "{args:?}");
+    let flows = |daemon: &Daemon| daemon.sluice(&["dump-flows", "-m"]).out;
+    let mut daemon = Daemon::start_in(&folder, CONFIG, false);
+    works(&daemon, &["add-port", "77", "late"]);
+    works(&daemon, &["add-flow", "recirc_id(5),in_port(77)", "2"]);
+    works(&daemon, &["add-flow", "recirc_id(0),in_port(1)", "recirc(5)"]);
+    works(&daemon, &["del-port", "late"]);
+    eventually("one of the chain is refused", || flows(&daemon).contains("refused[port 77: late"));
+    daemon.signal("TERM");
+    assert!(daemon.wait().success());
+
+    let daemon = Daemon::start_in(&folder, CONFIG, true);
+    eventually("the other one is in the device", || flows(&daemon).contains("offloaded:yes"));
+    assert!(flows(&daemon).contains("refused[port 77: late"), "{}", flows(&daemon));
+}
+
+#[test]
 fn one_device_has_one_agent() {
     let daemon = Daemon::start(CONFIG);
     let name = daemon.folder().file_name().unwrap().to_str().unwrap();
