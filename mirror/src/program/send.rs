@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use prometheus::Registry;
 use sluice_control::mirror::Class;
+use tracing::error;
 
 use super::config::{self, ConfigFile, Metrics};
 use super::serve::{Pages, device, told_to_stop};
@@ -16,7 +17,7 @@ use crate::sender::{Sender, SenderConfig, SenderMetrics, capacity};
 use crate::source::own::OwnTraffic;
 use crate::source::psample::SampleSource;
 use crate::source::ring::RingSource;
-use crate::source::{AgentSource, PlannedRings, Source};
+use crate::source::{AgentSource, PlannedRings, Source, SourceError};
 
 /// Requests to send, and receive requests for grants: a collector grants at most as many messages of all classes.
 const GRANTS: u32 = 256;
@@ -71,8 +72,14 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
         }
         if !file.sample_groups.is_empty() {
             let groups: Vec<_> = file.sample_groups.iter().map(|group| (*group, Class::Flow)).collect();
-            let samples = SampleSource::open(local.domain(), &groups, file.batching())?;
-            sources.push(Box::new(samples.following(agent.plan())));
+            match SampleSource::open(local.domain(), &groups, file.batching()) {
+                Ok(samples) => sources.push(Box::new(samples.following(agent.plan()))),
+                // All other frames come without them.
+                Err(error @ SourceError::Io { .. }) => {
+                    error!("no samples are sent, which need CAP_NET_ADMIN and the module psample: {error}");
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         sources.push(Box::new(agent));
         let config = SenderConfig {

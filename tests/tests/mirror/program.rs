@@ -2,13 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use sluice_tests::daemon::{Ran, binary, run};
 use sluice_tests::mlx5::on_device;
 use sluice_tests::world::eventually;
 
+use crate::agent::Agent;
 use crate::captures::{files, tshark};
 
 fn mirror(args: &[&str]) -> Ran {
@@ -49,6 +51,67 @@ fn a_mistake_is_told_in_one_line_and_by_the_exit_code() {
         {
             assert_eq!(mirror(args).code, Some(0), "{args:?}");
         }
+    });
+}
+
+/// A program of the mirror with its log, which is killed with this.
+struct Program {
+    process: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    fn start(folder: &Path, args: &[&str]) -> Self {
+        let log = folder.join("log");
+        let file = std::fs::File::create(&log).unwrap();
+        let process = Command::new(binary("sluice-mirror"))
+            .args(args)
+            .args(["--connect", "socket", "--metrics", "127.0.0.1:0"])
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Self { process, log }
+    }
+
+    /// Waits until it says this.
+    fn says(&mut self, words: &str) {
+        eventually(words, || std::fs::read_to_string(&self.log).unwrap().contains(words));
+    }
+
+    /// Ends it in order.
+    fn stop(&mut self) {
+        kill_process(Pid::from_child(&self.process), Signal::TERM).unwrap();
+        let mut status = None;
+        eventually("it ends", || {
+            status = self.process.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().code(), Some(0), "{}", std::fs::read_to_string(&self.log).unwrap());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // One that has ended is gone already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_sender_that_is_to_read_samples_runs_whether_the_kernel_gives_them_or_not() {
+    let name = "program::a_sender_that_is_to_read_samples_runs_whether_the_kernel_gives_them_or_not";
+    on_device("bluefield-3", name, |_| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mirror.toml");
+        let socket = folder.path().join("mirror.sock");
+        std::fs::write(&file, "[send]\nsample_groups = [7]\n").unwrap();
+        let args = ["send", "--config", file.to_str().unwrap(), "--agent", socket.to_str().unwrap()];
+        let mut agent = Agent::new(&socket);
+        let mut sender = Program::start(folder.path(), &args);
+        agent.greet();
+        sender.says("the agent mirrors ");
+        sender.stop();
     });
 }
 
