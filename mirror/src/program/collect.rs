@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use prometheus::Registry;
 use sluice_control::duration::parse_duration;
+use tokio::task::spawn_blocking;
 
 use super::config::{self, ConfigFile, Metrics};
 use super::serve::{Pages, device, told_to_stop};
@@ -71,7 +72,13 @@ pub(super) fn run(options: &Options) -> Result<(), End> {
         };
         let acceptor = Acceptor::bind(&file.listen, &shared).await?;
         let _pages = Pages::serve(shared.metrics.unwrap_or(Metrics::local(METRICS)), registry)?;
-        let collector = Collector::new(local, config, outputs, metrics)?;
+        // A last file that is big takes long to read.
+        let opened = spawn_blocking(move || Collector::new(local, config, outputs, metrics));
+        tokio::pin!(stop);
+        let collector = tokio::select! {
+            collector = opened => collector??,
+            () = &mut stop => return Ok(()),
+        };
         collector.run(acceptor, stop).await.map_err(|error| End::Failed(error.into()))
     })
 }

@@ -99,6 +99,21 @@ impl Drop for Program {
 }
 
 #[test]
+fn a_collector_ends_at_a_signal_while_it_still_reads_its_last_file() {
+    on_device("bluefield-3", "program::a_collector_ends_at_a_signal_while_it_still_reads_its_last_file", |_| {
+        let folder = tempfile::tempdir().unwrap();
+        // A file that nobody writes: it is never read to its end.
+        let last = folder.path().join("a_00001.pcapng");
+        assert!(Command::new("mkfifo").arg(&last).status().unwrap().success());
+        let path = folder.path().join("a.pcapng");
+        let args = ["collect", "--listen", "127.0.0.1:0", "--write", path.to_str().unwrap()];
+        let mut collector = Program::start(folder.path(), &args);
+        collector.says("metrics at http://");
+        collector.stop();
+    });
+}
+
+#[test]
 fn a_sender_that_is_to_read_samples_runs_whether_the_kernel_gives_them_or_not() {
     let name = "program::a_sender_that_is_to_read_samples_runs_whether_the_kernel_gives_them_or_not";
     on_device("bluefield-3", name, |_| {
