@@ -3,11 +3,10 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, OnceLock};
-use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use crossbeam_channel::{Receiver, Sender, TryRecvError, at, bounded, never, select};
+use crossbeam_channel::{Receiver, TryRecvError, at, never, select};
 use parking_lot::Mutex;
 use sluice_flow::backend::{DeviceEvent, Holding, NoEvent, OpenConfig};
 use sluice_flow::meter::MeterId;
@@ -22,6 +21,7 @@ use sluice_objects::{ObjectError, ObjectStore, Objects, ObjectsFile, Saved};
 use sluice_offload::{Adopted, Batch, OffloadQueue, Tally, Worker};
 use sluice_revalidator::{Companion, Revalidator};
 
+use crate::bell::bell;
 use crate::config::{Config, Difference};
 use crate::mirroring::Mirroring;
 use crate::observe::coverage::Coverage;
@@ -33,6 +33,7 @@ use crate::upkeep::audit::Audit;
 use crate::upkeep::device_counters::{DeviceCounters, Published};
 use crate::upkeep::difference::Kind;
 use crate::upkeep::inspection::Inspection;
+use crate::upkeep::object_file::keep_objects;
 use crate::upkeep::orphans::Found;
 use crate::upkeep::rebalancing::Rebalancing;
 use crate::upkeep::reinstatement::Reinstatement;
@@ -368,9 +369,9 @@ impl Agent {
     /// Takes what happens to the device until `stop` says so: refused flows are tried again when what they wait for has changed,
     /// all that wait for something every retry interval, and lost rules are put in again. Gives the reason if the device died.
     pub fn watch_device(&self, stop: &Receiver<Infallible>, progress: &Progress) -> Result<(), String> {
-        let (ring, rung) = bounded(1);
+        let (waker, rung) = bell();
         let events = self.backend.events();
-        events.set_waker(Waker::from(Arc::new(Bell(ring))));
+        events.set_waker(waker);
         let mut schedule = RetrySchedule::new(Instant::now());
         while stop.try_recv() != Err(TryRecvError::Disconnected) {
             progress.works();
@@ -435,6 +436,13 @@ impl Parts {
         // Before what nobody has set is taken out of the device.
         agent.renew_mirroring();
         agent.adopt(&mut self.workers).map_err(io::Error::other)?;
+        if agent.object_store.is_kept() {
+            let kept = agent.clone();
+            lifecycle.thread("object-keeper", Self::STOP_DEADLINE, move |stop| {
+                keep_objects(&kept.object_store, stop.channel(), stop.progress());
+                Ok(())
+            })?;
+        }
         for (index, worker) in self.workers.into_iter().enumerate() {
             let queue = Arc::downgrade(agent);
             let is_awaited = move || queue.upgrade().is_some_and(|agent| agent.queue.is_awaited(index));
@@ -459,16 +467,6 @@ impl Parts {
         lifecycle.thread(DEVICE_WATCH, Self::STOP_DEADLINE, move |stop| {
             watched.watch_device(stop.channel(), stop.progress())
         })
-    }
-}
-
-/// Wakes a thread that waits for several things.
-struct Bell(Sender<()>);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        // One that is full has been rung.
-        let _ = self.0.try_send(());
     }
 }
 

@@ -46,6 +46,7 @@
 pub mod agent;
 pub mod api;
 pub mod backends;
+mod bell;
 pub mod commands;
 pub mod config;
 pub mod daemon;

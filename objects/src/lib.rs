@@ -29,6 +29,7 @@
 
 mod file;
 mod id;
+mod keeper;
 mod meter;
 mod mirror;
 mod number;

@@ -1,6 +1,7 @@
 //! The objects in force, and the one way to change them.
 
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -12,6 +13,7 @@ use sluice_offload::OffloadQueue;
 
 use super::file::{ObjectsFile, Saved};
 use super::id::ObjectError;
+use super::keeper::Keeper;
 use super::registry::{Absence, Entry, ObjectKind, Origin};
 use super::set::{Objects, for_each_kind};
 use super::steps::{Step, Steps, difference, make};
@@ -20,15 +22,12 @@ use super::steps::{Step, Steps, difference, make};
 pub struct ObjectStore {
     backend: Arc<dyn Backend>,
     queue: Arc<OffloadQueue>,
-    journal: Option<Arc<Journal>>,
-    /// How long a change waits for the journal.
-    patience: Duration,
-    /// Where they survive the agent, if they do.
-    file: Option<ObjectsFile>,
+    /// Has them survive the agent, if they do.
+    keeper: Option<Keeper>,
     in_force: ArcSwap<Objects>,
     /// Ports of the last run that are not there, until its flows are bound to what is.
     gone_ports: Mutex<Vec<GonePort>>,
-    /// Held while the device makes a change.
+    /// Held while the device makes a change, and never while the disk is waited for.
     changing: Mutex<()>,
 }
 
@@ -45,11 +44,11 @@ pub enum ChangeError {
 
 impl ObjectStore {
     /// Makes the objects of the configuration file, then those of the last run that were made at run time, as far as they do not clash
-    /// with the former. A later change waits for the journal for at most `patience`.
+    /// with the former. A later change waits for the journal for at most as long as is given with it.
     pub fn open(
         backend: Arc<dyn Backend>,
         queue: Arc<OffloadQueue>,
-        (journal, patience): (Option<Arc<Journal>>, Duration),
+        journal: (Option<Arc<Journal>>, Duration),
         configured: &Objects,
         kept: Option<(ObjectsFile, Saved)>,
     ) -> Result<Self, ObjectError> {
@@ -71,7 +70,8 @@ impl ObjectStore {
         let gone = saved.of::<Port>().objects().filter(|port| !is_in(objects.ports(), port)).map(as_gone);
         let gone_ports = Mutex::new(gone.collect());
         let in_force = ArcSwap::from_pointee(objects);
-        Ok(Self { backend, queue, journal, patience, file, in_force, gone_ports, changing: Mutex::default() })
+        let keeper = file.map(|file| Keeper::new(file, journal));
+        Ok(Self { backend, queue, keeper, in_force, gone_ports, changing: Mutex::default() })
     }
 
     /// Those in force.
@@ -84,28 +84,47 @@ impl ObjectStore {
         self.in_force.load().ports().clone()
     }
 
-    /// Makes an object at run time, or changes it in place.
+    /// Makes an object at run time, or changes it in place. Waits until it is kept.
     pub fn put<T: ObjectKind>(&self, object: T) -> Result<(), ChangeError> {
-        self.put_by(object, Origin::RunTime)
+        self.put_by(object, Origin::RunTime)?;
+        self.keep()
     }
 
-    /// The same by whom that has.
-    pub fn put_by<T: ObjectKind>(&self, object: T, origin: Origin) -> Result<(), ChangeError> {
+    /// The same for a source of flows, which does not wait for the disk.
+    pub fn put_for_source<T: ObjectKind>(&self, object: T) -> Result<(), ObjectError> {
+        self.put_by(object, Origin::Source)?;
+        self.keep_later();
+        Ok(())
+    }
+
+    fn put_by<T: ObjectKind>(&self, object: T, origin: Origin) -> Result<(), ObjectError> {
         let _one_at_a_time = self.changing.lock();
         let before = self.in_force();
         if let Some(reason) = before.of::<T>().objects().find_map(|known| object.conflict(known)) {
-            return Err(ObjectError { object: object.id().into(), reason }.into());
+            return Err(ObjectError { object: object.id().into(), reason });
         }
         self.make(&before, &Steps::one(Step::Put(object, origin)), Absence::Refused)
     }
 
-    /// Removes an object. The flows that name a port are refused until it is back.
+    /// Removes an object. The flows that name a port are refused until it is back. Waits until that is kept.
     pub fn remove<T: ObjectKind>(&self, id: &T::Id) -> Result<(), ChangeError> {
+        self.take_out::<T>(id)?;
+        self.keep()
+    }
+
+    /// The same for a source of flows, which does not wait for the disk.
+    pub fn remove_for_source<T: ObjectKind>(&self, id: &T::Id) -> Result<(), ObjectError> {
+        self.take_out::<T>(id)?;
+        self.keep_later();
+        Ok(())
+    }
+
+    fn take_out<T: ObjectKind>(&self, id: &T::Id) -> Result<(), ObjectError> {
         let _one_at_a_time = self.changing.lock();
         let before = self.in_force();
         if before.of::<T>().get(id).is_none() {
             let object = id.clone().into();
-            return Err(ObjectError { reason: format!("there is no {object}"), object }.into());
+            return Err(ObjectError { reason: format!("there is no {object}"), object });
         }
         self.make(&before, &Steps::one(Step::<T>::Remove(id.clone())), Absence::Refused)
     }
@@ -113,24 +132,25 @@ impl ObjectStore {
     /// Makes the changes that lead to what the configuration file says by now; what was made at run time stays. Returns the keys of
     /// the file under which something changed.
     pub fn reload(&self, configured: &Objects) -> Result<Vec<&'static str>, ObjectError> {
-        let _one_at_a_time = self.changing.lock();
-        let before = self.in_force();
-        let steps = difference(&before, configured)?;
-        match self.make(&before, &steps, Absence::Tolerated) {
-            Ok(()) => {}
-            Err(ChangeError::Object(error)) => return Err(error),
-            // What is in the file is there for the next run, too.
-            Err(error @ ChangeError::NotKept(_)) => tracing::error!("{error}"),
-        }
+        let steps = {
+            let _one_at_a_time = self.changing.lock();
+            let before = self.in_force();
+            let steps = difference(&before, configured)?;
+            self.make(&before, &steps, Absence::Tolerated)?;
+            steps
+        };
+        // What is in the file is there for the next run, too: a failure is no reason to say no, and is logged.
+        let _ = self.keep();
         Ok(steps.keys())
     }
 
     /// Makes changes. The caller holds `changing`.
-    fn make(&self, before: &Objects, steps: &Steps, absence: Absence) -> Result<(), ChangeError> {
+    fn make(&self, before: &Objects, steps: &Steps, absence: Absence) -> Result<(), ObjectError> {
         let after = Arc::new(make(&*self.backend, before, steps, absence)?);
         self.in_force.store(after.clone());
         self.settle_ports(before.ports(), after.ports());
-        self.keep()
+        self.keeper.iter().for_each(|keeper| keeper.note(after.clone()));
+        Ok(())
     }
 
     /// Flows are bound to the ports that they were accepted for: those of ports that are gone go out of the device, and those
@@ -145,13 +165,40 @@ impl ObjectStore {
         }
     }
 
-    /// Writes the objects in force to the file, after the journal has what became of flows by them.
+    /// Waits until the objects in force are kept. Whoever the [waker](Self::set_waker) wakes tries again what fails.
     fn keep(&self) -> Result<(), ChangeError> {
-        let Some(file) = &self.file else { return Ok(()) };
-        // First the flows that wait for a port that is gone: until the file is replaced, the port is there for the next run.
-        let written = self.journal.as_ref().map_or(Ok(()), |journal| journal.wait(self.patience));
-        written.map_err(|error| ChangeError::NotKept(error.to_string()))?;
-        file.save(&self.in_force()).map_err(|error| ChangeError::NotKept(error.to_string()))
+        self.catch_up().inspect_err(|_| self.keep_later())
+    }
+
+    fn keep_later(&self) {
+        self.keeper.iter().for_each(Keeper::wake);
+    }
+
+    /// Has this woken when the file is behind the objects in force: it is time to [catch up](Self::catch_up), on a thread that may
+    /// wait for the disk.
+    pub fn set_waker(&self, waker: Waker) {
+        if let Some(keeper) = &self.keeper {
+            keeper.set_waker(waker);
+        }
+    }
+
+    /// Writes the objects in force to the file, if it is behind, after the journal has what became of flows by them. Who fails tries
+    /// again a while later.
+    pub fn catch_up(&self) -> Result<(), ChangeError> {
+        self.keeper.as_ref().map_or(Ok(()), Keeper::keep).map_err(ChangeError::NotKept)
+    }
+
+    /// Whether objects survive the agent at all.
+    pub const fn is_kept(&self) -> bool {
+        self.keeper.is_some()
+    }
+
+    /// Why the objects in force do not survive a restart; `None` if they do.
+    pub fn failure(&self) -> Option<String> {
+        let failure = self.keeper.as_ref()?.failure()?;
+        Some(format!(
+            "ports, meters, mirrors and timeout policies are in force, but do not survive a restart: {failure}"
+        ))
     }
 
     /// Binds the flows of the last run to its ports, which may be others by now. To be called before anything is adopted.
@@ -165,14 +212,16 @@ impl ObjectStore {
         for port in self.ports().iter() {
             self.queue.release(&as_gone(port));
         }
-        if let Err(error) = self.keep() {
-            tracing::error!("{error}");
+        if let Some(keeper) = &self.keeper {
+            keeper.note(self.in_force());
         }
+        // A failure is logged.
+        let _ = self.keep();
     }
 
     /// Whether objects of an earlier run were lost by damage, and what to do. Looks at the disk.
     pub fn damage(&self) -> Option<String> {
-        self.file.as_ref().and_then(ObjectsFile::damage)
+        self.keeper.as_ref().and_then(|keeper| keeper.file().damage())
     }
 }
 

@@ -28,5 +28,6 @@ pub(crate) fn readiness(agent: &Agent) -> Result<(), String> {
             return Err(damage.to_string());
         }
     }
-    agent.object_store.damage().map_or(Ok(()), Err)
+    let objects = &agent.object_store;
+    objects.failure().or_else(|| objects.damage()).map_or(Ok(()), Err)
 }

@@ -24,8 +24,8 @@
 //! * [`Receipt`]: a command that changes something must return one to succeed. A command that does not wait for the journal does not
 //!   compile.
 //!
-//! [`Service::put`] and [`Service::remove`] make and remove ports, meters, mirrors and timeout policies. They ask the device and write
-//! the file of objects in one step, and return a [`Durable`].
+//! [`Service::put`] and [`Service::remove`] make and remove ports, meters, mirrors and timeout policies. They ask the device, wait
+//! for the file of objects, and return a [`Durable`].
 //!
 //! # Many at once
 //!

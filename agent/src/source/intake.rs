@@ -13,7 +13,7 @@ use sluice_flow::table::{FlowView, TableError};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{EndReason, Field, Flow, FlowState, Origin, Port, PortNumber, Refusal, Ufid};
 use sluice_host::liveness::Progress;
-use sluice_objects::Origin as ObjectOrigin;
+use sluice_objects::{ObjectError, Origin as ObjectOrigin};
 
 use crate::agent::{ANSWER_TIME, Agent};
 
@@ -162,8 +162,7 @@ impl Intake for AgentIntake<'_> {
             Some(_) | None => {}
         }
         let title = format!("port {}: ", port.name);
-        self.agent.object_store.put_by(port, ObjectOrigin::Source).map_err(|error| {
-            let reason = error.to_string();
+        self.agent.object_store.put_for_source(port).map_err(|ObjectError { reason, .. }| {
             let rest = reason.strip_prefix(&title).map(str::to_owned);
             rest.unwrap_or(reason)
         })?;
@@ -172,7 +171,7 @@ impl Intake for AgentIntake<'_> {
     }
 
     fn detach(&self, port: PortNumber) {
-        match self.agent.object_store.remove::<Port>(&port) {
+        match self.agent.object_store.remove_for_source::<Port>(&port) {
             Ok(()) => self.agent.renew_mirroring(),
             Err(error) => tracing::warn!("port {port}, which is gone, is kept: {error}"),
         }
@@ -195,7 +194,7 @@ impl Intake for AgentIntake<'_> {
             Some(known) if known.object == meter => return Ok(()),
             Some(_) | None => {}
         }
-        self.agent.object_store.put_by(meter, ObjectOrigin::Source).map_err(|error| error.to_string())
+        self.agent.object_store.put_for_source(meter).map_err(|error| error.to_string())
     }
 
     fn remove_meter(&self, meter: MeterId) -> bool {
@@ -203,7 +202,7 @@ impl Intake for AgentIntake<'_> {
         if !self.meters().contains(&meter) {
             return true;
         }
-        match self.agent.object_store.remove::<Meter>(&meter) {
+        match self.agent.object_store.remove_for_source::<Meter>(&meter) {
             Ok(()) => {
                 self.agent.forget_meter(meter);
                 true
