@@ -160,6 +160,17 @@ impl Leases {
         self.held.lock().get(&owner).is_some_and(Lease::has_ended)
     }
 
+    /// Does something of what was agreed, as long as the lease that has ended is not held again: its owner cannot take it meanwhile. Returns
+    /// whether it was done.
+    fn while_ended(&self, owner: ControllerName, act: &mut dyn FnMut()) -> bool {
+        let held = self.held.lock();
+        let has_ended = held.get(&owner).is_some_and(Lease::has_ended);
+        if has_ended {
+            act();
+        }
+        has_ended
+    }
+
     /// Takes out a lease that has ended, unless it was renewed meanwhile. If that cannot be written down, it stays.
     fn forget(&self, owner: ControllerName) -> Result<(), FolderError> {
         let mut held = self.held.lock();
@@ -220,13 +231,15 @@ fn end(api: &Api, owner: ControllerName, terms: Terms) -> Result<(), EndError> {
     }
     let service: &Service = &api.service;
     let origin = sluice_flow::Origin::Controller(owner);
+    // Flows are its own again from the moment at which it is back.
+    let step = |act: &mut dyn FnMut()| api.leases.while_ended(owner, act);
     let what = match terms.end {
         End::Keep => "its flows stay".to_owned(),
         End::Age => {
-            let aged = *service.age_owned(origin, IDLE).durable()?.change();
+            let aged = *service.age_owned(origin, IDLE, &step).durable()?.change();
             format!("{aged} flows that would never have gone age from now on")
         }
-        End::Remove => format!("{} flows are deleted", service.delete_owned(origin).durable()?.change()),
+        End::Remove => format!("{} flows are deleted", service.delete_owned(origin, &step).durable()?.change()),
     };
     if let Err(error) = api.leases.forget(owner) {
         return Err(EndError::Folder { what, error });
@@ -307,6 +320,19 @@ mod tests {
         leases.take(owner, terms).unwrap();
         leases.forget(owner).unwrap();
         assert_eq!(leases.all().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_more_is_done_for_a_lease_that_is_held_again() {
+        let leases = Leases::open(None).unwrap();
+        let (owner, terms) = ("ovn".parse().unwrap(), Terms { time: Duration::from_secs(2), end: End::Remove });
+        let mut done = 0;
+        leases.take(owner, terms).unwrap();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert!(leases.while_ended(owner, &mut || done += 1));
+        leases.take(owner, terms).unwrap();
+        assert!(!leases.while_ended(owner, &mut || done += 1));
+        assert_eq!(done, 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -61,7 +61,7 @@ pub use self::explain::{Expires, Explain, Explanation, KnownFlow};
 pub use self::faces::{AgentView, Service};
 pub use self::flows::{AddFlow, DeleteFlow, FlowChange, FlowName, FlowRequest, Flush, ModifyFlow, Outcome};
 pub use self::orphans::OrphanError;
-pub use self::owners::{Replaced, Replacement, Sweep};
+pub use self::owners::{Replaced, Replacement, Step, Sweep};
 pub use self::sessions::{Session, SessionStatus};
 pub use self::stream::FlowStream;
 pub use self::survey::{RefusedFlows, Survey};

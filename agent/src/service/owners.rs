@@ -51,6 +51,10 @@ pub struct Replaced {
     pub refused: u64,
 }
 
+/// Does to one flow what is to be done to many, unless the reason for it is gone. Returns whether it was done; nothing is done to the
+/// others if not.
+pub type Step<'a> = dyn Fn(&mut dyn FnMut()) -> bool + 'a;
+
 impl AgentView {
     /// How many flows each owner has. Walks the table.
     pub fn owners(&self) -> Vec<(Origin, u64)> {
@@ -130,18 +134,28 @@ impl Service {
     pub fn sweep(&self, replacement: Replacement) -> Accepted<'_, Sweep> {
         let Replacement { owner, began, wanted, mut done, batch, .. } = replacement;
         let is_left_out = |view: &FlowView| view.accepted < began && !wanted.contains(&view.id);
-        done.deleted += self.delete_of(owner, is_left_out, &batch);
+        let delete = |delete: &mut dyn FnMut()| {
+            delete();
+            true
+        };
+        done.deleted += self.delete_of(owner, is_left_out, &batch, &delete);
         Accepted::new(self.agent(), Sweep { done, batch })
     }
 
-    /// Deletes all flows of an owner, and says how many.
-    pub fn delete_owned(&self, owner: Origin) -> Accepted<'_, u64> {
-        let deleted = self.delete_of(owner, |_| true, &Arc::default());
+    /// Deletes all flows of an owner, each by a [`Step`], and says how many.
+    pub fn delete_owned(&self, owner: Origin, step: &Step<'_>) -> Accepted<'_, u64> {
+        let deleted = self.delete_of(owner, |_| true, &Arc::default(), step);
         Accepted::new(self.agent(), deleted)
     }
 
     /// Those that jump to other chains go before those in them.
-    fn delete_of(&self, owner: Origin, is_to_go: impl Fn(&FlowView) -> bool, batch: &Arc<Batch>) -> u64 {
+    fn delete_of(
+        &self,
+        owner: Origin,
+        is_to_go: impl Fn(&FlowView) -> bool,
+        batch: &Arc<Batch>,
+        step: &Step<'_>,
+    ) -> u64 {
         let agent = self.agent();
         let mut going = Vec::new();
         self.view().visit(&mut |view| {
@@ -154,43 +168,41 @@ impl Service {
         let reply_to = ReplyTo::from(batch.clone());
         let mut deleted = 0;
         for (_, id) in going {
-            batch.expect_one();
-            match agent.queue.delete(id, EndReason::Deleted, Some(reply_to.clone())) {
-                Ok(_) => deleted += 1,
-                Err(_) => batch.expect_one_less(),
+            let is_done = step(&mut || {
+                batch.expect_one();
+                match agent.queue.delete(id, EndReason::Deleted, Some(reply_to.clone())) {
+                    Ok(_) => deleted += 1,
+                    Err(_) => batch.expect_one_less(),
+                }
+            });
+            if !is_done {
+                break;
             }
         }
         deleted
     }
 
-    /// Gives the flows of an owner that never go by themselves an idle timeout, and says how many these are.
-    pub fn age_owned(&self, owner: Origin, default: Duration) -> Accepted<'_, u64> {
+    /// Gives the flows of an owner that never go by themselves an idle timeout, each by a [`Step`], and says how many these are.
+    pub fn age_owned(&self, owner: Origin, default: Duration, step: &Step<'_>) -> Accepted<'_, u64> {
         let agent = self.agent();
         let configured = agent.config().idle_timeout;
+        let ageing = |Expiry { idle, hard, permanent }: &Expiry| {
+            let is_lasting = *permanent || idle.or(configured).is_none() && hard.is_none();
+            let idle = Some(idle.or(configured).unwrap_or(default));
+            is_lasting.then_some(Expiry { idle, hard: *hard, permanent: false })
+        };
         let mut lasting = Vec::new();
         self.view().visit(&mut |view| {
-            let Expiry { idle, hard, permanent } = view.flow.expiry;
-            let is_lasting = permanent || idle.or(configured).is_none() && hard.is_none();
-            if view.flow.origin == owner && is_lasting {
-                lasting.push(view.flow);
+            if view.flow.origin == owner && ageing(&view.flow.expiry).is_some() {
+                lasting.push(view.id);
             }
             ControlFlow::Continue(())
         });
         let mut aged = 0;
-        let mut patience = Patience::default();
-        for flow in lasting {
-            let idle = Some(flow.expiry.idle.or(configured).unwrap_or(default));
-            let flow = flow.with_expiry(Expiry { idle, permanent: false, ..flow.expiry });
-            let result = loop {
-                match agent.queue.modify(flow.clone(), true, None).map_err(Error::from) {
-                    Err(Error::Busy(_)) if !patience.is_over() => patience.wait_for_room(agent),
-                    result => break result,
-                }
-            };
-            patience.note(agent, &result);
-            match result {
-                Ok(_) => aged += 1,
-                Err(error) => tracing::warn!("flow ufid:{} of {owner} keeps its timeouts: {error}", flow.ufid),
+        for id in lasting {
+            let is_done = step(&mut || aged += u64::from(agent.table.change_expiry(id, agent.clock.now(), ageing)));
+            if !is_done {
+                break;
             }
         }
         Accepted::new(agent, aged)

@@ -1,5 +1,6 @@
 //! The service without any codec.
 
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use sluice_flow::backend::OpenConfig;
 use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::time::{ManualClock, MonotonicClock};
 use sluice_flow::ufid::Seed;
-use sluice_flow::{Clock, Expiry, Flow, FlowState, MaskedKey, Port, PortKind, PortNumber, Priority};
+use sluice_flow::{Clock, Expiry, Flow, FlowState, MaskedKey, Origin, Port, PortKind, PortNumber, Priority};
 use sluice_host::lifecycle::Lifecycle;
 use sluice_journal::{Journal, JournalOptions, Opened};
 use sluice_offload_soft::SoftNic;
@@ -182,6 +183,54 @@ fn what_the_device_refuses_or_does_not_answer_is_no_outcome() {
     let refused = world.service.add(add(udp(3, "9"))).unwrap().durable().unwrap();
     assert!(matches!(refused.outcome(PATIENCE), Err(Error::Refused(_))));
     assert_eq!(world.state(&udp(3, "9")), Some(FlowState::Refused));
+}
+
+#[test]
+fn flows_that_are_to_age_do_what_their_owner_wants_by_then_and_none_ages_once_the_owner_is_back() {
+    let world = World::new(Config { idle_timeout: None, ..Config::default() });
+    let (service, owner) = (&world.service, Origin::Controller("ovn".parse().unwrap()));
+    let of_owner = |destination, actions| udp(destination, actions).with_origin(owner);
+    (1..=3).for_each(|destination| drop(service.add(add(of_owner(destination, "2"))).unwrap()));
+    let modify = |flow| service.modify(ModifyFlow { flow, may_create: false, keep_old_rule: false }).unwrap();
+    let (steps, modified) = (Cell::new(0), RefCell::new(Vec::new()));
+    let aged = service.age_owned(owner, PATIENCE, &|act| {
+        if steps.replace(steps.get() + 1) == 2 {
+            return false;
+        }
+        // All are changed after they were found, and before they are made to age.
+        if steps.get() == 1 {
+            modified.borrow_mut().extend((1..=3).map(|destination| modify(of_owner(destination, "drop"))));
+        }
+        act();
+        true
+    });
+    assert_eq!((*aged.durable().unwrap().change(), steps.get()), (2, 3));
+    let flows = (1..=3).map(|destination| service.view().named(udp(destination, "2").ufid).unwrap().flow);
+    let flows: Vec<_> = flows.collect();
+    assert!(flows.iter().all(|flow| flow.actions == udp(1, "drop").actions));
+    assert_eq!(flows.iter().filter(|flow| flow.expiry.idle == Some(PATIENCE)).count(), 2);
+    for change in modified.into_inner() {
+        let unanswered = change.durable().unwrap().outcome(SOON);
+        assert!(matches!(unanswered, Err(Error::Unanswered { .. })), "nothing has taken its place: {unanswered:?}");
+    }
+}
+
+#[test]
+fn no_flow_is_deleted_any_more_once_its_owner_is_back() {
+    let world = World::new(Config::default());
+    let (service, owner) = (&world.service, Origin::Controller("ovn".parse().unwrap()));
+    (1..=3).for_each(|destination| drop(service.add(add(udp(destination, "2").with_origin(owner))).unwrap()));
+    let steps = Cell::new(0);
+    let deleted = service.delete_owned(owner, &|act| {
+        let is_over = steps.replace(steps.get() + 1) < 2;
+        if is_over {
+            act();
+        }
+        is_over
+    });
+    assert_eq!((*deleted.durable().unwrap().change(), steps.get()), (2, 3));
+    let is_there = |destination| world.state(&udp(destination, "2")).is_some();
+    assert_eq!((1..=3).filter(|destination| is_there(*destination)).count(), 1);
 }
 
 #[test]
