@@ -231,12 +231,14 @@ impl Agent {
             let (objects, mirroring) = (self.objects(), self.mirroring.shown());
             let of_classes =
                 mirroring.iter().filter(|mirror| mirror.refused.is_none()).map(|mirror| mirror.name.clone());
-            DeviceCounters::read(
+            let counters = DeviceCounters::read(
                 &*self.backend,
                 objects.ports().iter().map(|port| port.number),
                 objects.meters().map(|meter| meter.id),
                 objects.mirrors().map(|mirror| mirror.name.clone()).chain(of_classes),
-            )
+            );
+            self.mirroring.copied().note(&mirroring, |name| counters.mirror(name));
+            counters
         });
     }
 

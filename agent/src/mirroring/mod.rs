@@ -12,6 +12,7 @@
 //! - [`server`] accepts clients and writes to them.
 
 mod client;
+mod copied;
 mod counts;
 mod handout;
 pub mod server;
@@ -19,6 +20,7 @@ mod stage;
 mod taps;
 mod wanted;
 
+pub use self::copied::CopiedByDevice;
 pub use self::counts::{Counts, Loss};
 pub use self::handout::Handout;
 pub use self::stage::Shown;
@@ -37,6 +39,7 @@ use crate::config;
 pub struct Mirroring {
     backend: Arc<dyn Backend>,
     handout: Arc<Handout>,
+    copied: CopiedByDevice,
     /// Held while the device makes a change.
     stage: Mutex<Stage>,
 }
@@ -48,7 +51,12 @@ impl Mirroring {
         if let Some(Outlet::Sink(device)) = backend.mirrors().map(|mirrors| mirrors.outlet()) {
             device.hand_to(handout.clone());
         }
-        Self { backend, handout, stage: Mutex::new(Stage::new(mark)) }
+        Self { backend, handout, copied: CopiedByDevice::default(), stage: Mutex::new(Stage::new(mark)) }
+    }
+
+    /// How much the device has copied, as of the last poll.
+    pub const fn copied(&self) -> &CopiedByDevice {
+        &self.copied
     }
 
     /// Where copies of the NIC in software go, and what became of them.

@@ -1,14 +1,13 @@
 //! The numbers of the mirror of control traffic.
 
 use sluice_control::mirror::Class;
-use sluice_flow::backend::MirrorCounters;
 
 use super::measure::Measure;
 use super::measure::Read::{Each, One};
 use super::number::Number;
 use super::reading::Reading;
 use super::table::{counter, gauge};
-use crate::mirroring::Loss;
+use crate::mirroring::{CopiedByDevice, Loss};
 
 /// The rows, which are there only if something is mirrored.
 pub(super) static MIRRORING: &[Measure] = &[
@@ -18,14 +17,14 @@ pub(super) static MIRRORING: &[Measure] = &[
     counter(
         "sluice_control_mirror_packets_total",
         "Packets of control traffic that the device copied.",
-        Each("class", |now| copied(now, |found| found.packets, handed_out)),
+        Each("class", |now| copied(now, CopiedByDevice::packets, handed_out)),
     )
     .only_if(is_on)
     .stats("mirroring.packets"),
     counter(
         "sluice_control_mirror_bytes_total",
         "Bytes of packets of control traffic that the device copied.",
-        Each("class", |now| copied(now, |found| found.bytes, handed_out_bytes)),
+        Each("class", |now| copied(now, CopiedByDevice::bytes, handed_out_bytes)),
     )
     .only_if(is_on)
     .stats("mirroring.bytes"),
@@ -71,21 +70,21 @@ fn mirrors(now: &Reading<'_>) -> Vec<(String, Number)> {
     [("set", shown.len() - refused), ("refused", refused)].map(|(state, count)| (state.into(), count.into())).into()
 }
 
-/// What the device copied of each class, as of the last poll. The copies of flows are counted where they are handed out.
+/// What the device copied of each class that is mirrored or was, as of the last poll. The copies of flows are counted where they are handed
+/// out.
 fn copied(
     now: &Reading<'_>,
-    read: fn(&MirrorCounters) -> u64,
+    read: fn(&CopiedByDevice, Class) -> u64,
     handed_out: fn(&Reading<'_>, Class) -> u64,
 ) -> Vec<(String, Number)> {
     let shown = now.agent.mirroring.shown();
     let of_class = |class: Class| {
-        let mut mirrors = shown.iter().filter(|mirror| mirror.class == class).peekable();
-        let number = match (class, mirrors.peek()) {
-            (Class::Flow, _) => handed_out(now, class),
-            (_, None) => return None,
-            _ => mirrors.filter_map(|mirror| now.device.mirror(&mirror.name)).map(|found| read(&found)).sum(),
+        let number = match class {
+            Class::Flow => handed_out(now, class),
+            _ => read(now.agent.mirroring.copied(), class),
         };
-        Some((class.name().to_owned(), number.into()))
+        let is_there = class == Class::Flow || number > 0 || shown.iter().any(|mirror| mirror.class == class);
+        is_there.then(|| (class.name().to_owned(), number.into()))
     };
     Class::ALL.into_iter().filter_map(of_class).collect()
 }
