@@ -37,12 +37,17 @@ impl<'a> AgentIntake<'a> {
 
     /// Whether the device may still have a rule of the source.
     pub(super) fn has_rules(&self) -> bool {
-        let mut has_rules = false;
+        self.count_flows(1) > 0
+    }
+
+    /// How many flows of the source there are, be they wanted or on their way out; of more than so many, so many.
+    pub(super) fn count_flows(&self, at_most: usize) -> usize {
+        let mut count = 0;
         self.agent.table.visit(&mut |view| {
-            has_rules = view.flow.origin == self.origin;
-            if has_rules { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            count += usize::from(view.flow.origin == self.origin);
+            if count < at_most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        has_rules
+        count
     }
 
     /// The flow that a UFID names, whoever wants it.

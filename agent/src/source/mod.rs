@@ -51,10 +51,7 @@ pub fn run(agent: &Arc<Agent>, lifecycle: &mut Lifecycle) -> io::Result<()> {
     for mut source in configured(&agent.config()).map_err(io::Error::other)? {
         let agent = agent.clone();
         let name = format!("source-{}", source.origin().name());
-        lifecycle.thread(&name, STOP_DEADLINE, move |stop| {
-            bring(&mut *source, &agent, &stop);
-            Ok(())
-        })?;
+        lifecycle.thread(&name, STOP_DEADLINE, move |stop| bring(&mut *source, &agent, &stop, ANSWER_TIME))?;
     }
     Ok(())
 }
@@ -103,7 +100,9 @@ fn datapath(ovs: &OvsSource, config: &Config) -> Result<Box<dyn Source>, Feedbac
     })
 }
 
-fn bring(source: &mut dyn Source, agent: &Agent, stop: &Stop) {
+/// Runs a source until it is to stop, and gives the device so long to let its rules go then. Fails if it does not: whoever runs the agent
+/// has to hear of rules that go on forwarding, and that nobody ends any more.
+fn bring(source: &mut dyn Source, agent: &Agent, stop: &Stop, patience: Duration) -> Result<(), String> {
     let intake = AgentIntake::new(agent, source.origin(), stop.progress());
     let stops = || {
         stop.progress().works();
@@ -112,10 +111,69 @@ fn bring(source: &mut dyn Source, agent: &Agent, stop: &Stop) {
     // A source that goes on with meters needs to know what they had counted before its flows bring more.
     agent.count_device();
     source.run(&intake, &stops);
-    let until = Instant::now() + ANSWER_TIME;
+    let until = Instant::now() + patience;
     while intake.has_rules() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(10));
     }
+    let left = intake.count_flows(usize::MAX);
     intake.meters().into_iter().for_each(|meter| _ = intake.remove_meter(meter));
     stop.progress().rests();
+    match left {
+        0 => Ok(()),
+        flows => Err(format!("leaves rules in the device: {flows} flows did not end within {} s", patience.as_secs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_flow::backend::OpenConfig;
+    use sluice_flow::text::{parse_actions, parse_key};
+    use sluice_flow::time::MonotonicClock;
+    use sluice_flow::ufid::Seed;
+    use sluice_flow::{Expiry, Flow, MaskedKey, Priority};
+    use sluice_host::lifecycle::StopReport;
+    use sluice_offload_soft::SoftNic;
+    use tokio::runtime::Runtime;
+
+    use super::*;
+    use crate::agent::Keeping;
+
+    /// Wants one flow for a moment.
+    struct Fleeting;
+
+    impl Source for Fleeting {
+        fn origin(&self) -> Origin {
+            Origin::OpenVswitch
+        }
+
+        fn run(&mut self, intake: &dyn Intake, _: &dyn Fn() -> bool) {
+            let matching = parse_key("in_port(1),eth_type(0x0800)", &()).unwrap().matching;
+            let (key, actions) = (MaskedKey::new(&matching), parse_actions("2", &()).unwrap());
+            let flow = Flow::new(None, key, actions, Priority::default(), Expiry::default(), intake.seed());
+            intake.put(flow.clone()).unwrap();
+            intake.delete(flow.ufid);
+        }
+    }
+
+    /// Runs it on an agent whose workers run or do not, and stops that.
+    fn stopped(has_workers: bool, patience: Duration) -> StopReport {
+        let clock = Arc::new(MonotonicClock::new());
+        let backend = Arc::new(SoftNic::new(&OpenConfig::new("test", clock.clone())));
+        let (agent, parts) =
+            Agent::with_keeping(backend, Keeping::default(), Config::default(), Seed([7; 16]), clock).unwrap();
+        let runtime = Runtime::new().unwrap();
+        let mut lifecycle = Lifecycle::new(runtime.handle().clone());
+        if has_workers {
+            parts.run(&agent, &mut lifecycle, |_| ()).unwrap();
+        }
+        lifecycle.thread("source", STOP_DEADLINE, move |stop| bring(&mut Fleeting, &agent, &stop, patience)).unwrap();
+        runtime.block_on(lifecycle.stop())
+    }
+
+    #[test]
+    fn a_source_whose_rules_do_not_go_does_not_stop_as_if_they_had_gone() {
+        assert!(stopped(true, ANSWER_TIME).is_clean());
+        let report = stopped(false, Duration::ZERO);
+        assert_eq!(report.to_string(), "source leaves rules in the device: 1 flows did not end within 0 s");
+    }
 }
