@@ -136,16 +136,6 @@ impl Agent {
         Self::with_keeping(backend, keeping, config, seed, clock)
     }
 
-    /// Makes an agent for a device that is open already. Nothing of it survives it.
-    pub fn with_backend(
-        backend: Arc<dyn Backend>,
-        config: Config,
-        seed: Seed,
-        clock: Arc<dyn Clock>,
-    ) -> Result<(Arc<Self>, Parts), AgentError> {
-        Self::with_keeping(backend, Keeping::default(), config, seed, clock)
-    }
-
     /// Makes an agent for a device that is open already.
     pub fn with_keeping(
         backend: Arc<dyn Backend>,

@@ -62,6 +62,7 @@ pub use self::faces::{AgentView, Service};
 pub use self::flows::{AddFlow, DeleteFlow, FlowChange, FlowName, FlowRequest, Flush, ModifyFlow, Outcome};
 pub use self::orphans::OrphanError;
 pub use self::owners::{Replaced, Replacement, Step, Sweep};
+pub(crate) use self::patience::Patience;
 pub use self::sessions::{Session, SessionStatus};
 pub use self::stream::FlowStream;
 pub use self::survey::{RefusedFlows, Survey};

@@ -9,7 +9,8 @@ use super::flows::count_refusal;
 use crate::agent::{ANSWER_TIME, Agent};
 
 /// For one wait without any room: a device that stalls is not waited for again at each request.
-pub(super) struct Patience {
+#[derive(Clone, Copy)]
+pub(crate) struct Patience {
     left: Duration,
 }
 
@@ -20,11 +21,11 @@ impl Default for Patience {
 }
 
 impl Patience {
-    pub(super) const fn is_over(&self) -> bool {
+    pub(crate) const fn is_over(&self) -> bool {
         self.left.is_zero()
     }
 
-    pub(super) fn wait_for_room(&mut self, agent: &Agent) {
+    pub(crate) fn wait_for_room(&mut self, agent: &Agent) {
         let began = Instant::now();
         agent.queue.wait_for_room(self.left);
         self.left = self.left.saturating_sub(began.elapsed());

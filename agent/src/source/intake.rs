@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
 
 use sluice_flow::action::named_meters;
 use sluice_flow::backend::MeterCounters;
@@ -15,7 +14,8 @@ use sluice_flow::{EndReason, Field, Flow, FlowState, Origin, Port, PortNumber, R
 use sluice_host::liveness::Progress;
 use sluice_objects::{ObjectError, Origin as ObjectOrigin};
 
-use crate::agent::{ANSWER_TIME, Agent};
+use crate::agent::Agent;
+use crate::service::Patience;
 
 /// Times that a new flow is tried again: two may be in its way, one with its name and one with its match, and both may go meanwhile.
 const RETRIES: usize = 4;
@@ -26,13 +26,12 @@ pub(super) struct AgentIntake<'a> {
     origin: Origin,
     /// A comparison of many flows is one step for the source, and work for each.
     progress: &'a Progress,
-    /// For how long it is still waited for room: a device that stalls is not waited for again at each flow.
-    patience: Cell<Duration>,
+    patience: Cell<Patience>,
 }
 
 impl<'a> AgentIntake<'a> {
     pub(super) fn new(agent: &'a Agent, origin: Origin, progress: &'a Progress) -> Self {
-        Self { agent, origin, progress, patience: Cell::new(ANSWER_TIME) }
+        Self { agent, origin, progress, patience: Cell::default() }
     }
 
     /// Whether the device may still have a rule of the source.
@@ -113,12 +112,6 @@ impl<'a> AgentIntake<'a> {
         });
         ended.iter().for_each(|known| self.end(known));
     }
-
-    fn wait_for_room(&self) {
-        let began = Instant::now();
-        self.agent.queue.wait_for_room(self.patience.get());
-        self.patience.set(self.patience.get().saturating_sub(began.elapsed()));
-    }
 }
 
 impl Intake for AgentIntake<'_> {
@@ -133,19 +126,21 @@ impl Intake for AgentIntake<'_> {
             return Err(Refusal::Combination { reason: "a flow for all ports".into() });
         }
         let flow = flow.with_origin(self.origin);
+        let mut patience = self.patience.get();
         let refusal = loop {
             match self.try_put(&flow) {
                 Ok(()) => {
-                    self.patience.set(ANSWER_TIME);
+                    self.patience.set(Patience::default());
                     return Ok(());
                 }
-                Err(TableError::Refused(Refusal::Busy { .. })) if !self.patience.get().is_zero() => {
-                    self.wait_for_room();
+                Err(TableError::Refused(Refusal::Busy { .. })) if !patience.is_over() => {
+                    patience.wait_for_room(self.agent);
                 }
                 Err(TableError::Refused(refusal)) => break refusal,
                 Err(other) => break Refusal::Combination { reason: other.to_string().into() },
             }
         };
+        self.patience.set(patience);
         self.agent.events.count_refusal(&refusal);
         Err(refusal)
     }
