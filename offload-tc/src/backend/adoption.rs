@@ -18,7 +18,8 @@ use super::survey::Survey;
 use crate::install::Request;
 use crate::label::Label;
 use crate::marks::AgentId;
-use crate::wire::filter::{Filter, FilterId, Hook};
+use crate::wire::filter::{FilterId, FilterView, Hook};
+use crate::wire::rule_view::RuleView;
 
 /// At most this many rules are read one by one; more are listed.
 const MOST_LOOKED_FOR: usize = 256;
@@ -135,11 +136,15 @@ impl Core {
         if names.len() > MOST_LOOKED_FOR {
             return self.own_rules(hooks, &|id| names.binary_search(id).is_ok());
         }
-        let mut installer = self.sockets.installer.lock();
-        let mut find = |id: &FilterId| installer.find(*id).map_err(socket_refusal).transpose();
-        let is_ours = |filter: &Filter| Label::of(&filter.flower).is_some_and(|label| label.agent == self.agent);
-        let found: Vec<Filter> = names.iter().filter_map(&mut find).collect::<Result<_, _>>()?;
-        Ok(found.into_iter().filter(is_ours).map(|filter| ShownRule::new(&self.ports, filter)).collect())
+        let mut found = Vec::new();
+        let mut take = |view: &FilterView<'_>| {
+            let label = RuleView::new(view).ok().and_then(|rule| Label::read(rule.cookies));
+            if label.is_some_and(|label| label.agent == self.agent) {
+                found.push(ShownRule::parse(&self.ports, view.id, view.bytes_of_options()));
+            }
+        };
+        self.sockets.installer.lock().read_all(names, &mut take).map_err(socket_refusal)?;
+        Ok(found)
     }
 
     fn adopt_one(

@@ -19,6 +19,7 @@ stories![
     a_stream_loses_nothing_while_its_rule_goes_from_one_run_to_the_next,
     rules_that_hardware_may_take_have_no_action_of_ours_and_are_adopted_by_what_they_match,
     rules_that_nobody_claims_are_taken_out,
+    a_rule_of_ours_that_cannot_be_read_is_taken_out,
     chains_go_on_in_the_next_run,
     rules_that_are_as_wanted_are_taken_over_by_their_notes_with_what_they_counted,
     a_rule_that_is_not_as_wanted_any_more_is_shown_as_it_is,
@@ -117,6 +118,26 @@ fn rules_that_hardware_may_take_have_no_action_of_ours_and_are_adopted_by_what_t
     assert_eq!(network.send(0, 2).len(), 2);
     assert_eq!(second.counted()[&NEW], (11, 11 * FRAME));
     assert_eq!(second.backend.flush(), Ok(4));
+}
+
+/// A later build may have left it, with an action that this one does not know.
+fn a_rule_of_ours_that_cannot_be_read_is_taken_out(network: &Network) {
+    let mut first = Device::open();
+    first.install(TO_B, "2").unwrap();
+    first.install(TO_A, "1").unwrap();
+    drop(first);
+    let shown = network.run("tc filter show dev p1 ingress");
+    let mut words = shown.split_whitespace();
+    let mut word = |name: &str| words.by_ref().skip_while(|word| *word != name).nth(1).unwrap().to_owned();
+    let (preference, handle) = (word("pref"), word("handle"));
+    let notes = [word("cookie"), word("cookie")].map(|cookie| format!("action gact pipe cookie {cookie}"));
+    let name = format!("dev p1 ingress protocol ip pref {preference} handle {handle} flower");
+    network.run(&format!("tc filter del {name}"));
+    network.run(&format!("tc filter add {name} dst_ip 10.0.0.2 {} action simple sdata odd", notes.join(" ")));
+    let second = Device::open();
+    let adopted = second.adoption().adopt(&mut |rule: &InstalledRule| Some(claim(rule)));
+    assert_eq!(adopted, Ok(Adoption { adopted: 1, orphans: 1 }));
+    assert_eq!(network.run("tc filter show dev p1 ingress").trim(), "");
 }
 
 fn rules_that_nobody_claims_are_taken_out(network: &Network) {

@@ -40,7 +40,7 @@ pub(crate) struct Capture(OwnedFd);
 pub(crate) fn load_modules() {
     run(
         "modprobe --all cls_flower cls_matchall cls_u32 cls_basic sch_ingress act_mirred act_gact act_vlan act_pedit act_csum \
-         act_tunnel_key act_skbedit act_police act_ct dummy veth vxlan geneve ip_gre bonding",
+         act_tunnel_key act_skbedit act_police act_ct act_simple dummy veth vxlan geneve ip_gre bonding",
     );
 }
 
