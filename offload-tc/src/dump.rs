@@ -37,28 +37,26 @@ impl Lister {
         Ok(Self { socket: Socket::open()?, buffer: Vec::new() })
     }
 
-    /// Shows the flower filters at a hook, of one chain or of all, in the kernel's order. A device without hooks has none.
+    /// Shows the flower filters at a hook, in the kernel's order. A device without hooks has none.
     /// After an error the socket is replaced.
     pub fn list(
         &mut self,
         hook: Hook,
-        chain: Option<u32>,
         detail: Detail,
         see: &mut dyn FnMut(&FilterView<'_>) -> Result<(), SocketError>,
     ) -> Result<Listing, SocketError> {
-        self.list_any(hook, chain, detail, &mut |view| if view.is_flower() { see(view) } else { Ok(()) })
+        self.list_any(hook, detail, &mut |view| if view.is_flower() { see(view) } else { Ok(()) })
     }
 
     /// The same for filters of any kind. A priority that exists shows as a filter with handle 0.
     pub fn list_any(
         &mut self,
         hook: Hook,
-        chain: Option<u32>,
         detail: Detail,
         see: &mut dyn FnMut(&FilterView<'_>) -> Result<(), SocketError>,
     ) -> Result<Listing, SocketError> {
         let mut shown = 0;
-        let listed = self.list_once(hook, chain, detail, &mut |view| {
+        let listed = self.list_once(hook, detail, &mut |view| {
             shown += 1;
             see(view)
         });
@@ -67,7 +65,7 @@ impl Lister {
             // (`tc_cls_stats_dump` in include/net/pkt_cls.h). So what comes behind one is listed in full.
             Err(error) if detail == Detail::Terse && error.is_standstill() => {
                 let mut passed = 0;
-                self.list_once(hook, chain, Detail::Full, &mut |view| {
+                self.list_once(hook, Detail::Full, &mut |view| {
                     if !view.is_flower() && view.id.handle != 0 {
                         return Ok(());
                     }
@@ -82,11 +80,10 @@ impl Lister {
     fn list_once(
         &mut self,
         hook: Hook,
-        chain: Option<u32>,
         detail: Detail,
         see: &mut dyn FnMut(&FilterView<'_>) -> Result<(), SocketError>,
     ) -> Result<Listing, SocketError> {
-        let listed = self.try_to_list(hook, chain, detail, see);
+        let listed = self.try_to_list(hook, detail, see);
         if listed.is_err() {
             // The rest of the listing would be taken for the next one.
             self.socket = Socket::open()?;
@@ -97,13 +94,12 @@ impl Lister {
     fn try_to_list(
         &mut self,
         hook: Hook,
-        chain: Option<u32>,
         detail: Detail,
         see: &mut dyn FnMut(&FilterView<'_>) -> Result<(), SocketError>,
     ) -> Result<Listing, SocketError> {
         let sequence = self.socket.sequences(1);
         self.buffer.clear();
-        filter::emit_dump(&mut self.buffer, hook, chain, detail == Detail::Terse, sequence)?;
+        filter::emit_dump(&mut self.buffer, hook, detail == Detail::Terse, sequence)?;
         self.socket.send(&self.buffer)?;
         let mut listing = Listing::Whole;
         self.socket.receive(|answer, is_interrupted| {

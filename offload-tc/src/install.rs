@@ -10,7 +10,7 @@ use sluice_netdev::netlink::message::{Acknowledgement, Answer, flag};
 use crate::socket::{Next, Socket, SocketError, is_absence};
 use crate::templates::Instance;
 use crate::wire::action::Action;
-use crate::wire::filter::{self, DELETE_FILTER, Filter, FilterId, FilterView, GET_FILTER, NEW_QDISC};
+use crate::wire::filter::{self, DELETE_FILTER, Filter, FilterId, FilterView, GET_FILTER};
 use crate::wire::flower;
 use crate::wire::rule_view::RuleView;
 use crate::wire::statistics::Count;
@@ -120,7 +120,7 @@ impl Installer {
         let sequence = self.socket.sequences(1);
         self.buffer.clear();
         let flags = flag::ACK | flag::CREATE | flag::EXCLUSIVE;
-        filter::emit_clsact(&mut self.buffer, NEW_QDISC, interface, flags, sequence).map_err(too_long)?;
+        filter::emit_clsact(&mut self.buffer, interface, flags, sequence).map_err(too_long)?;
         let mut results = vec![None];
         self.exchange(sequence, &mut results).map_err(|error| device(&error))?;
         match results.pop().flatten() {

@@ -52,7 +52,7 @@ impl Core {
 pub(super) fn list(hook: Hook, detail: Detail, see: &mut dyn FnMut(&FilterView<'_>)) -> Result<(), Refusal> {
     let mut lister = Lister::open().map_err(socket_refusal)?;
     for _ in 0..TRIES {
-        let listed = lister.list_any(hook, None, detail, &mut |view| {
+        let listed = lister.list_any(hook, detail, &mut |view| {
             see(view);
             Ok(())
         });

@@ -86,7 +86,7 @@ impl Reader {
         for _ in 0..TRIES {
             let earliest = core.clock.now().before(max_lag(core.policy));
             batch.clear();
-            let listed = lister.list(hook, None, Detail::Terse, &mut |view| {
+            let listed = lister.list(hook, Detail::Terse, &mut |view| {
                 batch.extend(reading(core, view, pass)?);
                 if batch.len() >= READINGS {
                     hand_over(core, batch, earliest, visit);

@@ -14,8 +14,6 @@ pub const DELETE_FILTER: u16 = 45;
 pub const GET_FILTER: u16 = 46;
 /// A queueing discipline is to be added (`RTM_NEWQDISC`).
 pub const NEW_QDISC: u16 = 36;
-/// A queueing discipline is to be deleted.
-pub const DELETE_QDISC: u16 = 37;
 
 const KIND: u16 = 1;
 const OPTIONS: u16 = 2;
@@ -146,22 +144,12 @@ pub fn emit_name(buffer: &mut Vec<u8>, kind: u16, id: FilterId, flags: u16, sequ
     message::write(buffer, header, |writer| head(id, writer))
 }
 
-/// Writes a request for all filters of a hook, of one chain or of all. A terse dump has flags, cookies and counters only
-/// (`TCA_DUMP_FLAGS_TERSE`).
-pub fn emit_dump(
-    buffer: &mut Vec<u8>,
-    hook: Hook,
-    chain: Option<u32>,
-    terse: bool,
-    sequence: u32,
-) -> Result<(), TooLong> {
+/// Writes a request for all filters of a hook. A terse dump has flags, cookies and counters only (`TCA_DUMP_FLAGS_TERSE`).
+pub fn emit_dump(buffer: &mut Vec<u8>, hook: Hook, terse: bool, sequence: u32) -> Result<(), TooLong> {
     let flags = message::flag::REQUEST | message::flag::DUMP;
     message::write(buffer, Header { kind: GET_FILTER, flags, sequence, port: 0 }, |writer| {
         let (interface, parent) = hook.interface_and_parent();
         fixed_part(interface, 0, parent, 0, writer);
-        if let Some(chain) = chain {
-            writer.put(CHAIN, &chain.to_ne_bytes());
-        }
         if terse {
             let [value, selector] = [TERSE.to_ne_bytes(), TERSE.to_ne_bytes()];
             writer.put(DUMP_FLAGS, &[value, selector].concat());
@@ -169,10 +157,9 @@ pub fn emit_dump(
     })
 }
 
-/// Writes a request about the `clsact` queueing discipline of a device, which both hooks need: [`NEW_QDISC`] or
-/// [`DELETE_QDISC`].
-pub fn emit_clsact(buffer: &mut Vec<u8>, kind: u16, interface: u32, flags: u16, sequence: u32) -> Result<(), TooLong> {
-    let header = Header { kind, flags: message::flag::REQUEST | flags, sequence, port: 0 };
+/// Writes a request for the `clsact` queueing discipline of a device, which both hooks need.
+pub fn emit_clsact(buffer: &mut Vec<u8>, interface: u32, flags: u16, sequence: u32) -> Result<(), TooLong> {
+    let header = Header { kind: NEW_QDISC, flags: message::flag::REQUEST | flags, sequence, port: 0 };
     message::write(buffer, header, |writer| {
         fixed_part(interface, CLSACT_HANDLE, CLSACT_PARENT, 0, writer);
         writer.put_text(KIND, "clsact");

@@ -46,7 +46,7 @@ impl Floor {
     /// Receives a listing, and looks only for its end.
     pub(crate) fn discard(&mut self, hook: Hook, is_terse: bool) {
         let mut request = vec![];
-        emit_dump(&mut request, hook, None, is_terse, 1).expect("a request");
+        emit_dump(&mut request, hook, is_terse, 1).expect("a request");
         send(&self.socket, &request, SendFlags::empty()).expect("a request");
         loop {
             let (length, _) = recv(&self.socket, &mut self.received[..], RecvFlags::empty()).expect("a listing");

@@ -186,7 +186,7 @@ impl Lab {
     fn poll(&self) -> usize {
         let mut lister = Lister::open().expect("a socket");
         let (mut rules, mut total) = (0, Count::default());
-        let listing = lister.list(self.hook(), None, Detail::Terse, &mut |view| {
+        let listing = lister.list(self.hook(), Detail::Terse, &mut |view| {
             let rule = RuleView::new(view)?;
             let count = rule.id.with_headers(rule.software);
             if Label::read(rule.cookies).is_some() {
@@ -238,7 +238,7 @@ pub(crate) fn rest() {
 /// The rules at a hook.
 pub(crate) fn listed(hook: Hook) -> usize {
     let mut rules = 0;
-    let listing = Lister::open().expect("a socket").list(hook, None, Detail::Terse, &mut |_| {
+    let listing = Lister::open().expect("a socket").list(hook, Detail::Terse, &mut |_| {
         rules += 1;
         Ok(())
     });

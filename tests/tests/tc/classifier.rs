@@ -136,7 +136,7 @@ impl Classifier {
     /// Shows every rule at every port.
     pub(crate) fn list(&mut self, detail: Detail, see: &mut dyn FnMut(&FilterView<'_>)) {
         for device in self.devices.devices() {
-            let listed = self.lister.list(device.hook(), None, detail, &mut |view| {
+            let listed = self.lister.list(device.hook(), detail, &mut |view| {
                 see(view);
                 Ok(())
             });

@@ -23,7 +23,7 @@ pub(crate) fn print() -> ExitCode {
     let devices = LabDevices::find();
     let mut lister = Lister::open().expect("a socket");
     for device in devices.devices() {
-        let listed = lister.list(device.hook(), None, Detail::Full, &mut |view| {
+        let listed = lister.list(device.hook(), Detail::Full, &mut |view| {
             println!("{}", line(&view.parse()?, &devices));
             Ok(())
         });

@@ -160,7 +160,7 @@ fn rules(_: &Network) -> Vec<Filter> {
             Ok(())
         };
         let hook = Hook::Ingress { interface };
-        let _ = Lister::open().unwrap().list(hook, None, Detail::Full, &mut see).unwrap();
+        let _ = Lister::open().unwrap().list(hook, Detail::Full, &mut see).unwrap();
     }
     rules
 }
