@@ -31,6 +31,8 @@ pub struct KernelConnections {
     begun: Begun,
     /// What it has found out since it was asked last.
     found: Vec<ConnectionChange>,
+    /// Whether events were lost since all connections were listed: some may have begun of which it has not heard.
+    has_lost: bool,
 }
 
 impl KernelConnections {
@@ -40,7 +42,8 @@ impl KernelConnections {
         for group in GROUPS {
             events.listen_to(group)?;
         }
-        let mut source = Self { events, requests: Socket::open()?, begun: Begun::default(), found: Vec::new() };
+        let (requests, begun, found) = (Socket::open()?, Begun::default(), Vec::new());
+        let mut source = Self { events, requests, begun, found, has_lost: false };
         // Whether it tells at all.
         source.list(&mut |_| {})?;
         Ok(source)
@@ -70,6 +73,28 @@ impl KernelConnections {
         };
         self.see(&change);
         Ok(change)
+    }
+
+    /// Adds what is told within `patience`, and what was before.
+    fn hear(&mut self, patience: Duration, changes: &mut Vec<ConnectionChange>) -> Result<(), SourceError> {
+        let mut patience = Some(patience);
+        while changes.len() < MOST_EVENTS {
+            let mut told = Vec::new();
+            let is_more = self.events.receive(patience.take(), &mut |message| {
+                if matches!(message.header.kind, NEW | DELETE) {
+                    let part = message::read(message.payload)?.filter(is_for_device);
+                    told.extend(part.map(|part| (message.header.kind, part)));
+                }
+                Ok(())
+            })?;
+            for (kind, part) in told {
+                changes.push(self.event(kind, part)?);
+            }
+            if !is_more {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Asks for connections that may have come to be for hardware without anybody's telling.
@@ -108,31 +133,29 @@ impl KernelConnections {
 
 impl ConnectionSource for KernelConnections {
     fn list(&mut self, visit: &mut dyn FnMut(Connection)) -> Result<(), SourceError> {
-        self.requests.dump(&mut |payload| {
-            message::read(payload)?.into_iter().filter(is_for_device).for_each(&mut *visit);
+        let Self { requests, begun, has_lost, .. } = self;
+        requests.dump(&mut |payload| {
+            for connection in message::read(payload)?.into_iter().filter(is_for_device) {
+                if *has_lost {
+                    begun.see(&connection, Instant::now());
+                }
+                visit(connection);
+            }
             Ok(())
-        })
+        })?;
+        self.has_lost = false;
+        Ok(())
     }
 
     fn wait(&mut self, patience: Duration, changes: &mut Vec<ConnectionChange>) -> Result<(), SourceError> {
         changes.append(&mut self.found);
-        let mut patience = Some(patience);
-        while changes.len() < MOST_EVENTS {
-            let mut told = Vec::new();
-            let is_more = self.events.receive(patience.take(), &mut |message| {
-                if matches!(message.header.kind, NEW | DELETE) {
-                    let part = message::read(message.payload)?.filter(is_for_device);
-                    told.extend(part.map(|part| (message.header.kind, part)));
-                }
-                Ok(())
-            })?;
-            for (kind, part) in told {
-                changes.push(self.event(kind, part)?);
-            }
-            if !is_more {
-                break;
-            }
+        let heard = self.hear(patience, changes);
+        if let Err(SourceError::Lost) = heard {
+            self.has_lost = true;
+            // Of what is left, some may be older than the listing that comes next, and contradict it for good.
+            self.events.discard()?;
         }
+        heard?;
         self.ask_for_begun(changes)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use netlink_sys::Socket as Netlink;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use sluice_netdev::netlink::message::{Answer, Header, Message, Messages, flag, write};
 
@@ -14,7 +14,7 @@ use super::message::{self, GET};
 use super::source::SourceError;
 
 /// Room for events in the kernel: some ten thousand.
-const KERNEL_BUFFER: i32 = 8 << 20;
+const KERNEL_BUFFER: usize = 8 << 20;
 /// As large as the datagrams of a dump.
 const RECEIVE_BUFFER: usize = 1 << 16;
 /// How long the kernel may take to answer.
@@ -57,7 +57,10 @@ impl Socket {
         let mut netlink = Netlink::new(NETLINK_NETFILTER)?;
         netlink.bind_auto()?;
         netlink.set_cap_ack(true)?;
-        netlink.set_rx_buf_sz(KERNEL_BUFFER)?;
+        // Beyond what the system allows everybody, if this process may do that.
+        if set_socket_recv_buffer_size_force(&netlink, KERNEL_BUFFER).is_err() {
+            netlink.set_rx_buf_sz(KERNEL_BUFFER)?;
+        }
         Ok(Self { netlink, received: vec![0; RECEIVE_BUFFER].into(), sequence: 0 })
     }
 
@@ -168,5 +171,16 @@ impl Socket {
             see(message.map_err(|error| SourceError::Failed(error.to_string()))?)?;
         }
         Ok(true)
+    }
+
+    /// Throws away what has come so far, and forgets whether some was lost: the kernel tells of no other loss before all is received.
+    pub(super) fn discard(&mut self) -> Result<(), SourceError> {
+        loop {
+            match recv(&self.netlink, &mut self.received[..], RecvFlags::DONTWAIT) {
+                Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+        }
     }
 }

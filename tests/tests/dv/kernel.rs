@@ -1,6 +1,6 @@
 //! The kernel's connections, made and changed by the stock `conntrack` in a network namespace of the test's own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::process::Command;
 use std::sync::Arc;
@@ -152,28 +152,64 @@ fn a_connection_that_has_ended_is_not_kept_whether_its_end_was_told_or_not() {
     });
 }
 
+/// More connections than the kernel keeps events of for a listener without privileges.
+const MANY: usize = 20_000;
+
+/// Has so many connections begin from 10.1.0.1 on, and what another line says.
+fn begin(count: usize, last: &str) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let line = |index: usize| {
+        let (high, low) = (index / 250, index % 250 + 1);
+        format!("-I -p udp --src 10.1.{high}.{low} --dst 10.0.0.2 --sport 1 --dport 2 {SEEN}\n")
+    };
+    let lines = (0..count).map(line).chain([last.to_owned()]);
+    std::fs::write(file.path(), lines.collect::<String>()).unwrap();
+    conntrack(&format!("-R {}", file.path().display()));
+}
+
+/// Has many connections begin, and then one of which the kernel has seen one direction only, and waits until the source says that it has
+/// lost something.
+fn lose(source: &mut KernelConnections) {
+    begin(MANY, &format!("-I -p udp {NAMED} --timeout 100\n"));
+    let mut changes = Vec::new();
+    let lost = loop {
+        if let Err(error) = source.wait(Duration::from_millis(100), &mut changes) {
+            break error;
+        }
+        assert!(!changes.is_empty(), "nothing was lost");
+        changes.clear();
+    };
+    assert!(matches!(lost, SourceError::Lost), "{lost}");
+}
+
 #[test]
 fn a_source_says_that_it_has_lost_something_and_lists_it() {
-    const MANY: usize = 20_000;
     in_namespace("kernel::a_source_says_that_it_has_lost_something_and_lists_it", || {
         let mut source = KernelConnections::open().unwrap();
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let line = |index: usize| {
-            let (high, low) = (index / 250, index % 250 + 1);
-            format!("-I -p udp --src 10.1.{high}.{low} --dst 10.0.0.2 --sport 1 --dport 2 {SEEN}\n")
-        };
-        std::fs::write(file.path(), (0..MANY).map(line).collect::<String>()).unwrap();
-        conntrack(&format!("-R {}", file.path().display()));
-        let mut changes = Vec::new();
-        let lost = loop {
-            if let Err(error) = source.wait(Duration::from_millis(100), &mut changes) {
-                break error;
-            }
-            assert!(!changes.is_empty(), "nothing was lost");
-            changes.clear();
-        };
-        assert!(matches!(lost, SourceError::Lost), "{lost}");
-        assert_eq!(listed(&mut source).len(), MANY);
+        lose(&mut source);
+        assert_eq!(listed(&mut source).len(), MANY + 1);
+    });
+}
+
+#[test]
+fn what_happens_after_a_loss_is_told_and_nothing_that_is_older_than_the_listing() {
+    in_namespace("kernel::what_happens_after_a_loss_is_told_and_nothing_that_is_older_than_the_listing", || {
+        let mut source = KernelConnections::open().unwrap();
+        lose(&mut source);
+        assert_eq!(listed(&mut source).len(), MANY + 1);
+        conntrack("-D -p udp --src 10.1.0.1 --dst 10.0.0.2 --sport 1 --dport 2");
+        // And one that has begun is asked for, although its beginning was lost.
+        let mut told = BTreeSet::new();
+        eventually("both are told of", || {
+            let mut changes = Vec::new();
+            source.wait(Duration::from_millis(100), &mut changes).unwrap();
+            told.extend(changes.into_iter().map(|change| match change {
+                ConnectionChange::Gone { original, .. } => (original.source.to_string(), false),
+                ConnectionChange::Is(connection) => (connection.original.source.to_string(), true),
+            }));
+            told.len() >= 2
+        });
+        assert_eq!(told, [("10.0.0.1".to_owned(), true), ("10.1.0.1".to_owned(), false)].into());
     });
 }
 
