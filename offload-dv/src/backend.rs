@@ -88,7 +88,8 @@ impl DvNic {
         let owner = Arc::new(Owner::start(&names.rdma, stuck_after, alarm)?);
         let ports = Arc::new(Ports::new(config.vports.clone(), names.clone(), owner.clone(), source.is_some())?);
         let asks = ways::start(&owner, &ports, config.leaves_by.clone(), &event_sender)?;
-        owner.post(|desk| desk.rules.set_asks(asks))?;
+        let (events_of_hops, clock) = (event_sender.clone(), open.clock.clone());
+        owner.post(move |desk| desk.rules.set_asks(asks, events_of_hops, clock))?;
         let connection_table = source.as_ref().and_then(|source| source.table());
         let tracker = source.map(|source| {
             owner.call(|desk| desk.rules.switch().accept_connections())??;

@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sluice_flow::action::ActionKind;
-use sluice_flow::backend::{Handle, InstalledRule, Outcome, Placement};
+use sluice_flow::backend::{DeviceEvent, EventSender, Handle, InstalledRule, Outcome, Placement};
 use sluice_flow::counters::{Counters, Reading};
 use sluice_flow::refusal::Refusal;
+use sluice_flow::time::{Clock, Timestamp};
 use sluice_flow::{Cause, ChainId, FlowId, Generation};
 
 use crate::asks::Asks;
@@ -17,12 +19,24 @@ use crate::watch::Progress;
 /// The switch with the names of its rules.
 pub(crate) struct Rules {
     switch: Switch,
-    /// Who follows next hops.
-    asks: Option<Asks>,
+    next_hops: Option<Followed>,
     known: ByRule<Known>,
     open: HashSet<ChainId>,
     progress: Arc<Progress>,
 }
+
+/// How next hops are followed by somebody.
+struct Followed {
+    asks: Asks,
+    /// Where it is told that flows are to be tried again that may wait for one.
+    events: EventSender,
+    clock: Arc<dyn Clock>,
+    /// When those were last let go that no flow asks for.
+    looked: Timestamp,
+}
+
+/// So often next hops are looked through for those that no flow asks for.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// What is known of a place for a rule, in 16 bytes.
 struct Known {
@@ -53,7 +67,7 @@ const NOBODY: u64 = 0;
 
 impl Rules {
     pub(crate) fn new(switch: Switch, progress: Arc<Progress>) -> Self {
-        Self { switch, asks: None, known: ByRule::new(), open: HashSet::new(), progress }
+        Self { switch, next_hops: None, known: ByRule::new(), open: HashSet::new(), progress }
     }
 
     /// The switch, for what does not concern the names of rules.
@@ -66,9 +80,10 @@ impl Rules {
         self.switch.vport(port)
     }
 
-    /// Has next hops be followed by somebody.
-    pub(crate) fn set_asks(&mut self, asks: Asks) {
-        self.asks = Some(asks);
+    /// Has next hops be followed by who hears these asks. `events` tells when flows that may wait for one are to be tried again.
+    pub(crate) fn set_asks(&mut self, asks: Asks, events: EventSender, clock: Arc<dyn Clock>) {
+        let looked = clock.now();
+        self.next_hops = Some(Followed { asks, events, clock, looked });
     }
 
     /// Says which way packets to a next hop go from now on, or why none.
@@ -207,14 +222,31 @@ impl Rules {
     /// Asks for next hops that flows were refused for.
     fn ask(&mut self) {
         for hop in self.switch.take_asked() {
-            self.asks.iter().for_each(|asks| asks.follow(hop));
+            self.next_hops.iter().for_each(|followed| followed.asks.follow(hop));
         }
+        self.look_through();
     }
 
     /// No longer follows next hops that no flow leads to.
     fn forget(&mut self) {
         for hop in self.switch.forget_unused() {
-            self.asks.iter().for_each(|asks| asks.forget(hop));
+            self.next_hops.iter().for_each(|followed| followed.asks.forget(hop));
+        }
+        self.look_through();
+    }
+
+    /// No longer follows next hops that no flow asks for either, now and then.
+    fn look_through(&mut self) {
+        let Some(Followed { asks, events, clock, looked }) = &mut self.next_hops else { return };
+        let now = clock.now();
+        if now.since(*looked) < LOOK {
+            return;
+        }
+        *looked = now;
+        for hop in self.switch.forget_unasked() {
+            asks.forget(hop);
+            // One that waits for it all the same, and is tried seldom or never, asks again.
+            let _ = events.send(DeviceEvent::Changed { cause: Cause::Neighbour(Some(hop.destination)) });
         }
     }
 

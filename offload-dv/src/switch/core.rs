@@ -187,9 +187,14 @@ impl Switch {
         self.next_hops.take_asked()
     }
 
-    /// Lets next hops go that no rule leads to, and returns them.
+    /// Lets next hops go that rules led to and no rule leads to any more, and returns them.
     pub fn forget_unused(&mut self) -> Vec<Hop> {
         self.next_hops.prune()
+    }
+
+    /// Lets next hops go that no rule leads to, and that no flow has asked for since this was last called, and returns them.
+    pub fn forget_unasked(&mut self) -> Vec<Hop> {
+        self.next_hops.prune_unasked()
     }
 
     /// Installs a rule. Fails if libmlx5 or the device refuses; then nothing has changed.

@@ -32,17 +32,19 @@ pub struct Way {
 
 /// The next hops of an eswitch.
 pub(super) struct NextHops {
-    /// `None` for one that was asked for, and of which nothing was told yet.
-    known: HashMap<Hop, Option<NextHop>>,
-    /// Those that were asked for since this was last taken.
+    known: HashMap<Hop, NextHop>,
+    /// Those that nobody knew that were asked for since this was last taken.
     asked: Vec<Hop>,
     domain: Domain,
 }
 
 struct NextHop {
-    way: Result<Way, String>,
+    /// `None` until something is told.
+    way: Option<Result<Way, String>>,
     /// There once a flow leads to it.
     table: Option<HopTable>,
+    /// Whether a flow has asked for it, or the way was found that flows waited for, since those were last let go that nobody asks for.
+    was_asked: bool,
 }
 
 /// What packets go through. What is first goes first.
@@ -62,19 +64,20 @@ impl NextHops {
         let Self { known, asked, domain } = self;
         let next = known.entry(hop).or_insert_with(|| {
             asked.push(hop);
-            None
+            NextHop { way: None, table: None, was_asked: true }
         });
+        next.was_asked = true;
         let wait = |reason: &str| {
             let reason = format!("{}: {reason}", hop.destination).into();
             Err(Refusal::Action { action: ActionKind::SetTunnel, reason }
                 .until(Cause::Neighbour(Some(hop.destination))))
         };
-        let Some(next) = next else { return wait("the way there is being looked up") };
-        if let Err(reason) = &next.way {
+        let Some(way) = &next.way else { return wait("the way there is being looked up") };
+        if let Err(reason) = way {
             return wait(reason);
         }
         if next.table.is_none() {
-            next.table = Some(HopTable::make(domain, hop, &next.way, actions)?);
+            next.table = Some(HopTable::make(domain, hop, way, actions)?);
         }
         match &next.table {
             Some(table) => Ok(table.jump.clone()),
@@ -85,12 +88,12 @@ impl NextHops {
     /// Says which way packets to a next hop go from now on, or why none. Packets that find none are dropped, as the kernel drops them.
     pub(super) fn set(&mut self, hop: Hop, way: Result<Way, String>, actions: &mut Actions) -> Result<(), Refusal> {
         let Some(next) = self.known.get_mut(&hop) else { return Ok(()) };
-        let next = next.get_or_insert_with(|| NextHop { way: Err(String::new()), table: None });
         if let Some(table) = &mut next.table {
             // Made before the old one goes.
             table.rule = table.rule(hop, &way, actions)?;
         }
-        next.way = way;
+        next.was_asked |= way.is_ok();
+        next.way = Some(way);
         Ok(())
     }
 
@@ -99,14 +102,27 @@ impl NextHops {
         std::mem::take(&mut self.asked)
     }
 
-    /// Lets those go that no rule leads to, and returns them.
+    /// Lets those go that rules led to and no rule leads to any more, and returns them.
     pub(super) fn prune(&mut self) -> Vec<Hop> {
-        let is_used = |next: &Option<NextHop>| match next {
-            // Flows may wait for it.
-            None | Some(NextHop { way: Err(_), .. }) => true,
-            Some(next) => next.table.as_ref().is_some_and(|table| table.jump.is_shared()),
+        let is_left = |next: &NextHop| match next {
+            NextHop { way: Some(Ok(_)), table: Some(_), .. } => !next.is_used(),
+            // Flows may wait for it, or be about to be tried again.
+            _ => false,
         };
-        self.known.extract_if(|_, next| !is_used(next)).map(|(hop, _)| hop).collect()
+        self.known.extract_if(|_, next| is_left(next)).map(|(hop, _)| hop).collect()
+    }
+
+    /// Lets those go that no rule leads to, and that nobody has asked for since this was last done, and returns them.
+    pub(super) fn prune_unasked(&mut self) -> Vec<Hop> {
+        let is_left = |next: &mut NextHop| !std::mem::take(&mut next.was_asked) && !next.is_used();
+        self.known.extract_if(|_, next| is_left(next)).map(|(hop, _)| hop).collect()
+    }
+}
+
+impl NextHop {
+    /// Returns whether a rule leads to it.
+    fn is_used(&self) -> bool {
+        self.table.as_ref().is_some_and(|table| table.jump.is_shared())
     }
 }
 

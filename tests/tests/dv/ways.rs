@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use sluice_flow::backend::{
-    Backend, Change, Completion, DeviceEvent, EventStream, InstallQueue, OpenConfig, Operation,
+    Backend, Change, Completion, DeviceEvent, EventStream, InstallQueue, OpenConfig, Operation, Outcome,
 };
 use sluice_flow::id::{FlowId, Generation};
 use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::refusal::Refusal;
-use sluice_flow::time::MonotonicClock;
+use sluice_flow::time::{Clock, ManualClock, MonotonicClock};
 use sluice_flow::{Cause, Flow};
 use sluice_offload_dv::switch::Way;
 use sluice_offload_dv::{Config, DvNic};
@@ -31,9 +31,13 @@ fn ip(words: &str) {
 
 /// The uplink, the host's function, and a tunnel.
 fn open() -> DvNic {
+    open_at(Arc::new(MonotonicClock::new()))
+}
+
+fn open_at(clock: Arc<dyn Clock>) -> DvNic {
     let vports = BTreeMap::from([("p0".to_owned(), 0xffff), ("host".to_owned(), 0)]);
     let config = Config { takeover: true, vports, ..Config::default() };
-    let nic = DvNic::open(&config, &OpenConfig::new("mlx5_0", Arc::new(MonotonicClock::new()))).unwrap();
+    let nic = DvNic::open(&config, &OpenConfig::new("mlx5_0", clock)).unwrap();
     let tunnel = Tunnel { protocol: TunnelProtocol::Vxlan, udp_port: Some(4789), underlay: PortNumber(1) };
     let ports = [("p0", PortKind::Physical), ("host", PortKind::Representor), ("vx", PortKind::Tunnel(tunnel))];
     for (number, (name, kind)) in (1..).zip(ports) {
@@ -48,18 +52,27 @@ struct Installer {
 
 impl Installer {
     fn add(&mut self, slot: u32, flow: &Flow) -> Result<(), Refusal> {
-        let change = Change {
-            flow: FlowId { slot, incarnation: 1 },
-            generation: Generation(1),
-            operation: Operation::Install(flow.clone()),
+        self.done(slot, Operation::Install(flow.clone())).map(drop)
+    }
+
+    /// Has a flow come and go again that leads to no next hop.
+    fn add_and_remove(&mut self) {
+        let other = flow("in_port(2),eth(dst=02:00:00:00:00:77)", "1");
+        let Ok(Outcome::InPlace { handle, .. }) = self.done(77, Operation::Install(other)) else {
+            panic!("it is there")
         };
+        self.done(77, Operation::Remove(handle)).unwrap();
+    }
+
+    fn done(&mut self, slot: u32, operation: Operation) -> Result<Outcome, Refusal> {
+        let change = Change { flow: FlowId { slot, incarnation: 1 }, generation: Generation(1), operation };
         let mut done: Vec<Completion> = vec![];
         self.queue.submit(&mut vec![change], &mut done);
         eventually("the flow is done with", || {
             self.queue.poll(&mut done);
             !done.is_empty()
         });
-        done.remove(0).result.map(drop)
+        done.remove(0).result
     }
 }
 
@@ -130,17 +143,92 @@ fn a_flow_waits_for_its_neighbour_alone_and_follows_it() {
 }
 
 #[test]
+fn a_flow_that_waits_for_a_neighbour_that_nothing_has_asked_for_lately_asks_again() {
+    let name = "ways::a_flow_that_waits_for_a_neighbour_that_nothing_has_asked_for_lately_asks_again";
+    in_network_namespace("bluefield-3", name, |_| {
+        ip("link add p0 address 02:00:00:00:07:01 type veth peer name far");
+        ip("link set p0 up");
+        ip("link set far up");
+        ip("address add 172.16.0.1/24 dev p0");
+        let clock = Arc::new(ManualClock::default());
+        let nic = open_at(clock.clone());
+        let (events, mut installer) = (nic.events(), Installer { queue: nic.install_queue().unwrap() });
+        let neighbour = Cause::Neighbour(Some([172, 16, 0, 9].into()));
+        let waiting = flow(KEY, "set(tunnel(tun_id=0x5,src=172.16.0.1,dst=172.16.0.9,ttl=64,flags(key))),3");
+        assert_eq!(installer.add(9, &waiting).unwrap_err().cause(), Some(neighbour));
+        // It is asked for in the first minute, and not in the second.
+        for _ in 0..2 {
+            let told = events
+                .drain()
+                .into_iter()
+                .any(|event| matches!(event, DeviceEvent::Changed { cause } if cause == neighbour));
+            assert!(!told, "nothing has changed for it");
+            clock.advance(Duration::from_secs(60));
+            installer.add_and_remove();
+        }
+        changes(&events, neighbour);
+        assert_eq!(installer.add(9, &waiting).unwrap_err().cause(), Some(neighbour));
+        ip("neighbour replace 172.16.0.9 lladdr 02:00:00:00:07:09 dev p0 nud permanent");
+        changes(&events, neighbour);
+        installer.add(9, &waiting).unwrap();
+    });
+}
+
+/// A way to a next hop by the last byte of its address.
+fn way(last: u8) -> Way {
+    Way { egress_mac: OWN_MAC, mac: [2, 0, 0, 0, 7, last], source: [172, 16, 0, 1].into() }
+}
+
+/// A flow into a tunnel, one of many.
+fn wrapped(number: u32) -> Flow {
+    let [.., a, b] = number.to_be_bytes();
+    let key = KEY.replace("frag=no", &format!("dst=10.1.{a}.{b},frag=no"));
+    flow(&key, "set(tunnel(tun_id=0x5,src=172.16.0.1,dst=172.16.0.9,ttl=64,flags(key))),10")
+}
+
+#[test]
+fn a_next_hop_is_kept_until_flows_that_wait_for_it_had_time_to_be_tried_again() {
+    let name = "ways::a_next_hop_is_kept_until_flows_that_wait_for_it_had_time_to_be_tried_again";
+    on_device("bluefield-3", name, |ports| {
+        let mut rig = Rig::open(ports);
+        rig.add(&wrapped(0)).unwrap_err();
+        let hop = rig.switch.take_asked().remove(0);
+        rig.switch.set_way(hop, Ok(way(9))).unwrap();
+        assert_eq!(rig.switch.forget_unused(), []);
+        let id = rig.add(&wrapped(0)).unwrap();
+        assert_eq!(rig.switch.forget_unused(), []);
+        // It leads there whatever is said of the way.
+        rig.switch.set_way(hop, Err("it does not answer".to_owned())).unwrap();
+        (0..2).for_each(|_| assert_eq!(rig.switch.forget_unasked(), []));
+        rig.switch.set_way(hop, Ok(way(9))).unwrap();
+        rig.switch.remove(&[id]).unwrap();
+        assert_eq!(rig.switch.forget_unused(), [hop]);
+        assert_eq!(rig.switch.take_asked(), []);
+    });
+}
+
+#[test]
+fn a_next_hop_that_no_flow_asks_for_any_more_is_let_go_whether_there_is_a_way_or_not() {
+    let name = "ways::a_next_hop_that_no_flow_asks_for_any_more_is_let_go_whether_there_is_a_way_or_not";
+    on_device("bluefield-3", name, |ports| {
+        let mut rig = Rig::open(ports);
+        for told in [None, Some(Err("it does not answer".to_owned())), Some(Ok(way(9)))] {
+            rig.add(&wrapped(0)).unwrap_err();
+            let hop = rig.switch.take_asked().remove(0);
+            told.into_iter().for_each(|way| rig.switch.set_way(hop, way).unwrap());
+            assert_eq!(rig.switch.forget_unasked(), []);
+            assert_eq!(rig.switch.forget_unused(), []);
+            assert_eq!(rig.switch.forget_unasked(), [hop]);
+        }
+    });
+}
+
+#[test]
 fn a_neighbour_that_changes_costs_the_same_however_many_flows_lead_to_it() {
     const FLOWS: u32 = 50_000;
     let name = "ways::a_neighbour_that_changes_costs_the_same_however_many_flows_lead_to_it";
     on_device("bluefield-3", name, |ports| {
         let mut rig = Rig::open(ports);
-        let way = |last| Way { egress_mac: OWN_MAC, mac: [2, 0, 0, 0, 7, last], source: [172, 16, 0, 1].into() };
-        let wrapped = |number: u32| {
-            let [.., a, b] = number.to_be_bytes();
-            let key = KEY.replace("frag=no", &format!("dst=10.1.{a}.{b},frag=no"));
-            flow(&key, "set(tunnel(tun_id=0x5,src=172.16.0.1,dst=172.16.0.9,ttl=64,flags(key))),10")
-        };
         rig.add(&wrapped(0)).unwrap_err();
         let hop = rig.switch.take_asked().remove(0);
         rig.switch.set_way(hop, Ok(way(9))).unwrap();
