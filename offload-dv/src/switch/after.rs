@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use sluice_flow::refusal::Refusal;
+
 use super::installed::{Installed, Rules};
 use super::rule_id::RuleId;
 use crate::translate::{TableId, Templates, Vports};
@@ -28,6 +30,19 @@ pub(super) struct After {
 pub(super) struct Everywhere {
     pub(super) first: Rules,
     pub(super) after: Vec<After>,
+}
+
+/// Why a flow has no rules.
+pub(super) struct Refused {
+    pub(super) refusal: Refusal,
+    /// Whether it had some for a moment, which may have counted packets.
+    pub(super) had_rules: bool,
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, had_rules: false }
+    }
 }
 
 impl AfterChanges {

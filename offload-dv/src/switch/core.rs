@@ -10,7 +10,7 @@ use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::refusal::Refusal;
 
 use super::actions::Actions;
-use super::after::{AfterChanges, Everywhere};
+use super::after::{AfterChanges, Everywhere, Refused};
 use super::capabilities::Capabilities;
 use super::connections::{self, Connected, ConnectionChange, Connections};
 use super::continuations::{Continuations, Continued};
@@ -224,8 +224,12 @@ impl Switch {
                 self.hold(id, installed);
                 Ok(id)
             }
-            Err(refusal) => {
-                self.counters.give_back(id);
+            Err(Refused { refusal, had_rules }) => {
+                if had_rules {
+                    self.counters.rest([id]);
+                } else {
+                    self.counters.give_back(id);
+                }
                 Err(refusal)
             }
         }
@@ -245,7 +249,8 @@ impl Switch {
         if self.installed(id).is_none() {
             return Err(no_rule(id));
         }
-        let Everywhere { first: (new, continued), after } = self.insert_everywhere(rule, id)?;
+        let inserted = self.insert_everywhere(rule, id);
+        let Everywhere { first: (new, continued), after } = inserted.map_err(|Refused { refusal, .. }| refusal)?;
         let is_beside = self.installed(id).is_some_and(|old| old.rule.is_beside(new.rule.shape()));
         if !is_beside || !after.is_empty() {
             // Rings are written side by side: what is new must be there before what is old goes.

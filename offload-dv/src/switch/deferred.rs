@@ -12,7 +12,7 @@ use std::sync::Arc;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::{ChainId, Flow};
 
-use super::after::{After, Everywhere};
+use super::after::{After, Everywhere, Refused};
 use super::core::Switch;
 use super::rule_id::RuleId;
 use crate::translate::{Instance, TableId, Template, Vports};
@@ -28,7 +28,7 @@ impl Switch {
     }
 
     /// Makes all rules of a flow.
-    pub(super) fn insert_everywhere(&mut self, rule: Instance, id: RuleId) -> Result<Everywhere, Refusal> {
+    pub(super) fn insert_everywhere(&mut self, rule: Instance, id: RuleId) -> Result<Everywhere, Refused> {
         let chain = rule.template.chain();
         let first = self.insert(rule, id)?;
         let tables = self.tables.after(chain);
@@ -45,9 +45,10 @@ impl Switch {
                     self.release(first, continued);
                     self.release_after(after);
                     self.prune();
-                    return Err(named(refusal, |reason| {
+                    let refusal = named(refusal, |reason| {
                         format!("packets come to chain {chain} with changes that are deferred: {reason}")
-                    }));
+                    });
+                    return Err(Refused { refusal, had_rules: true });
                 }
             }
         }

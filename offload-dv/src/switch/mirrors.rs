@@ -84,7 +84,8 @@ impl Mirrors {
         if made.is_err() {
             match (known, old) {
                 (Some(place), Some(old)) => self.list[place].copying = old,
-                _ => self.list.pop().into_iter().for_each(|mirror| parts.counters.give_back(mirror.counter)),
+                // Packets of some ports may have been led to it, and have been counted.
+                _ => parts.counters.rest(self.list.pop().map(|mirror| mirror.counter)),
             }
         }
         made

@@ -1,11 +1,15 @@
 //! Changes under traffic: every packet is under one rule, and counted once.
 
 use std::env;
+use std::sync::Arc;
 
+use sluice_flow::Flow;
+use sluice_offload_dv::switch::Switch;
 use sluice_offload_dv::translate::Templates;
 use sluice_tests::mlx5::on_device;
 use sluice_tests::world::eventually;
 
+use crate::frames::{Packet, UDP};
 use crate::nic::{Nic, Sender, datagrams, until_counted};
 use crate::rig::{Vport, flow, marker, open_switch};
 
@@ -111,4 +115,36 @@ fn a_matcher_with_many_rules_is_laid_out_anew_while_packets_pass() {
         });
         assert_eq!(switch.remove(&ids).unwrap().iter().map(|count| count.packets).sum::<u64>(), sent);
     });
+}
+
+#[test]
+fn packets_that_a_refused_flow_took_for_a_moment_are_not_counted_for_the_next_one() {
+    const TIMES: usize = 200;
+    on_device(
+        "bluefield-3",
+        "traffic::packets_that_a_refused_flow_took_for_a_moment_are_not_counted_for_the_next_one",
+        |ports| {
+            let (mut switch, mut templates) = (open_switch(), Templates::new());
+            switch.set_vports(Arc::new(Vport));
+            let mut add = |switch: &mut Switch, flow: Flow| {
+                let id = switch.install(templates.instance(flow, &Vport)?)?;
+                switch.sync().map(|()| id)
+            };
+            let leading = |ttl: u8, actions| {
+                flow(&format!("recirc_id(0),in_port(2),eth(),eth_type(0x0800),ipv4(ttl={ttl},frag=no)"), actions)
+            };
+            // Packets come to the chain changed and unchanged.
+            add(&mut switch, leading(64, "dec_ttl(le_1()),recirc(7)")).unwrap();
+            add(&mut switch, leading(63, "recirc(7)")).unwrap();
+            // It can be asked for if they are not changed.
+            let refused = flow("recirc_id(0x7),in_port(2),eth(),eth_type(0x0800),ipv4(ttl=32/32,frag=no)", "1");
+            let sender = Sender::start(ports, vec![Packet { ttl: 63, ..Packet::v4(UDP) }.frame()]);
+            for _ in 0..TIMES {
+                add(&mut switch, refused.clone()).unwrap_err();
+                let next = add(&mut switch, flow("in_port(4),eth()", "1")).unwrap();
+                assert_eq!(switch.remove(&[next]).unwrap()[0].packets, 0);
+            }
+            sender.end();
+        },
+    );
 }
