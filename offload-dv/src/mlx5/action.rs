@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::devx::Object;
 use super::error::CallError;
-use super::library::{DestinationAttributes, DestinationReformat, Library, RawAction, SamplerAttributes};
+use super::library::{DestinationAttributes, Library, RawAction, SamplerAttributes};
 use super::steering::{Domain, Table};
 
 /// An action, which any number of rules may share.
@@ -26,18 +26,9 @@ enum Of {
     Domain(Domain),
     Table(Table),
     Object(Object),
-    Destinations(Domain, #[expect(dead_code, reason = "the device refers to them")] Vec<Destination>),
+    Destinations(Domain, #[expect(dead_code, reason = "the device refers to them")] Vec<Action>),
     Meter(Domain, #[expect(dead_code, reason = "the device refers to it")] Object),
     Sampler(Table, #[expect(dead_code, reason = "the device refers to them")] Vec<Action>),
-}
-
-/// One of several places that copies of a packet go to.
-#[derive(Clone)]
-pub struct Destination {
-    /// The place.
-    pub to: Action,
-    /// Tunnel headers that the packet gets on this way only.
-    pub reformat: Option<Action>,
 }
 
 /// Which headers a packet gets or loses; the names are the PRM's.
@@ -105,21 +96,9 @@ impl Action {
     }
 
     /// Sends packets to several places.
-    pub fn to_all(domain: &Domain, destinations: Vec<Destination>) -> Result<Self, CallError> {
-        let mut reformats: Vec<_> = destinations
-            .iter()
-            .map(|destination| DestinationReformat {
-                reformat: destination.reformat.as_ref().map_or(null_mut(), Self::raw),
-                dest: destination.to.raw(),
-            })
-            .collect();
-        let mut attributes: Vec<_> = reformats
-            .iter_mut()
-            .map(|pair| match pair.reformat.is_null() {
-                true => DestinationAttributes { kind: DestinationAttributes::PLAIN, dest: pair.dest.cast() },
-                false => DestinationAttributes { kind: DestinationAttributes::REFORMAT, dest: (&raw mut *pair).cast() },
-            })
-            .collect();
+    pub fn to_all(domain: &Domain, destinations: Vec<Self>) -> Result<Self, CallError> {
+        let plain = |to: &Self| DestinationAttributes { kind: DestinationAttributes::PLAIN, dest: to.raw().cast() };
+        let mut attributes: Vec<_> = destinations.iter().map(plain).collect();
         let mut list: Vec<_> = attributes.iter_mut().map(|attributes| &raw mut *attributes).collect();
         let create = domain.functions().mlx5dv_dr_action_create_dest_array;
         // SAFETY: the action keeps domain and destinations; libmlx5 copies the lists, which live until it has.

@@ -6,10 +6,9 @@ use super::action::{COMES_GREEN, Reformat};
 use super::devx::LOCAL_WRITE;
 use super::events::{AsyncEvent, ContextHead, DEVICE_FATAL};
 use super::library::{
-    ContextAttributes, DestinationAttributes, DestinationReformat, MatcherLayout, RawAnswers, RawPort, RawUar, RawUmem,
-    SamplerAttributes,
+    ContextAttributes, DestinationAttributes, MatcherLayout, RawAnswers, RawPort, RawUar, RawUmem, SamplerAttributes,
 };
-use super::steering::{DomainKind, SYNC_HARDWARE, SYNC_MEMORY, SYNC_SOFTWARE};
+use super::steering::{DomainKind, SYNC_HARDWARE, SYNC_SOFTWARE};
 
 /// What C must agree with of types and constants that libmlx5 shares with us: the expression in C, and its value here. A test compiles them against the headers.
 pub const LAYOUT: &[(&str, usize)] = &[
@@ -23,10 +22,7 @@ pub const LAYOUT: &[(&str, usize)] = &[
         "offsetof(struct mlx5dv_dr_matcher_layout, log_num_of_rules_hint)",
         offset_of!(MatcherLayout, log_num_of_rules_hint),
     ),
-    ("MLX5DV_DR_MATCHER_LAYOUT_RESIZABLE", MatcherLayout::RESIZABLE as usize),
     ("MLX5DV_DR_MATCHER_LAYOUT_NUM_RULE", MatcherLayout::NUM_RULE as usize),
-    ("sizeof(struct mlx5dv_dr_action_dest_reformat)", size_of::<DestinationReformat>()),
-    ("offsetof(struct mlx5dv_dr_action_dest_reformat, dest)", offset_of!(DestinationReformat, dest)),
     ("sizeof(struct mlx5dv_dr_action_dest_attr)", size_of::<DestinationAttributes>()),
     ("offsetof(struct mlx5dv_dr_action_dest_attr, dest)", offset_of!(DestinationAttributes, dest)),
     ("sizeof(struct mlx5dv_dr_flow_sampler_attr)", size_of::<SamplerAttributes>()),
@@ -44,7 +40,6 @@ pub const LAYOUT: &[(&str, usize)] = &[
     ("offsetof(struct mlx5dv_port, vport)", offset_of!(RawPort, vport)),
     ("MLX5DV_QUERY_PORT_VPORT", RawPort::VPORT as usize),
     ("MLX5DV_DR_ACTION_DEST", DestinationAttributes::PLAIN as usize),
-    ("MLX5DV_DR_ACTION_DEST_REFORMAT", DestinationAttributes::REFORMAT as usize),
     ("sizeof(struct mlx5dv_devx_cmd_comp)", size_of::<RawAnswers>()),
     ("offsetof(struct mlx5dv_devx_async_cmd_hdr, out_data)", size_of::<u64>()),
     ("sizeof(struct mlx5dv_devx_uar)", size_of::<RawUar>()),
@@ -57,7 +52,6 @@ pub const LAYOUT: &[(&str, usize)] = &[
     ("MLX5DV_DR_DOMAIN_TYPE_FDB", DomainKind::Fdb as usize),
     ("MLX5DV_DR_DOMAIN_SYNC_FLAGS_SW", SYNC_SOFTWARE as usize),
     ("MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW", SYNC_HARDWARE as usize),
-    ("MLX5DV_DR_DOMAIN_SYNC_FLAGS_MEM", SYNC_MEMORY as usize),
     ("MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2", Reformat::L2TunnelToL2 as usize),
     ("MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL", Reformat::L2ToL2Tunnel as usize),
     ("MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L3_TUNNEL_TO_L2", Reformat::L3TunnelToL2 as usize),

@@ -32,13 +32,6 @@ pub(super) struct MatcherLayout {
     pub(super) log_num_of_rules_hint: u32,
 }
 
-/// `mlx5dv_dr_action_dest_reformat`
-#[repr(C)]
-pub(super) struct DestinationReformat {
-    pub(super) reformat: *mut RawAction,
-    pub(super) dest: *mut RawAction,
-}
-
 /// `mlx5dv_dr_action_dest_attr`, whose union holds one pointer.
 #[repr(C)]
 pub(super) struct DestinationAttributes {
@@ -96,13 +89,11 @@ impl ContextAttributes {
 }
 
 impl MatcherLayout {
-    pub(super) const RESIZABLE: u32 = 1 << 0;
     pub(super) const NUM_RULE: u32 = 1 << 1;
 }
 
 impl DestinationAttributes {
     pub(super) const PLAIN: u32 = 0;
-    pub(super) const REFORMAT: u32 = 1;
 }
 
 /// Functions of libraries, found by their names.
@@ -149,7 +140,6 @@ functions! {
         fn mlx5dv_dr_domain_destroy(*mut RawDomain) -> c_int;
         fn mlx5dv_dr_domain_sync(*mut RawDomain, u32) -> c_int;
         fn mlx5dv_dr_domain_allow_duplicate_rules(*mut RawDomain, bool);
-        fn mlx5dv_dr_domain_set_reclaim_device_memory(*mut RawDomain, bool);
         fn mlx5dv_dr_table_create(*mut RawDomain, u32) -> *mut RawTable;
         fn mlx5dv_dr_table_destroy(*mut RawTable) -> c_int;
         fn mlx5dv_dr_matcher_create(*mut RawTable, u16, u8, *mut u64) -> *mut RawMatcher;

@@ -20,7 +20,7 @@ mod port;
 mod steering;
 mod uar;
 
-pub use self::action::{Action, Counts, Destination, Reformat};
+pub use self::action::{Action, Counts, Reformat};
 pub use self::answers::{Answer, Answers, Listener};
 pub use self::context::Context;
 pub use self::devx::{Object, Umem};
@@ -29,5 +29,5 @@ pub use self::events::{Events, Happened};
 pub use self::layout::LAYOUT;
 pub use self::library::Library;
 pub use self::match_parameter::MatchParameter;
-pub use self::steering::{Domain, DomainKind, Layout, Matcher, Rule, Shape, Table};
+pub use self::steering::{Domain, DomainKind, Matcher, Rule, Shape, Table};
 pub use self::uar::Uar;

@@ -13,7 +13,6 @@ use super::match_parameter::MatchParameter;
 
 pub(super) const SYNC_SOFTWARE: u32 = 1 << 0;
 pub(super) const SYNC_HARDWARE: u32 = 1 << 1;
-pub(super) const SYNC_MEMORY: u32 = 1 << 2;
 
 /// Which packets the tables of a domain see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,15 +51,6 @@ pub struct Matcher(Rc<MatcherHandle>);
 struct MatcherHandle {
     raw: NonNull<RawMatcher>,
     table: Table,
-}
-
-/// How the table of a matcher's rules is laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// Whether it grows with its rules.
-    pub is_resizable: bool,
-    /// Room for so many rules from the start, as a power of two.
-    pub log_rules: u32,
 }
 
 /// What rules have in common that differ in values and counters only: their matcher, and what they do besides counting.
@@ -105,12 +95,6 @@ impl Domain {
         unsafe { (self.functions().mlx5dv_dr_domain_allow_duplicate_rules)(self.raw(), allow) };
     }
 
-    /// Gives steering memory that nothing is left in back to the device.
-    pub fn reclaim_device_memory(&self, reclaim: bool) {
-        // SAFETY: the domain exists.
-        unsafe { (self.functions().mlx5dv_dr_domain_set_reclaim_device_memory)(self.raw(), reclaim) };
-    }
-
     /// Waits until all that was written is in the device, and no packet is under a rule that was destroyed before.
     pub fn sync(&self) -> Result<(), CallError> {
         self.sync_with(SYNC_SOFTWARE | SYNC_HARDWARE)
@@ -119,11 +103,6 @@ impl Domain {
     /// Waits until all that was written is in the device.
     pub fn sync_writes(&self) -> Result<(), CallError> {
         self.sync_with(SYNC_SOFTWARE)
-    }
-
-    /// Has the memory of what was destroyed be used again.
-    pub fn sync_memory(&self) -> Result<(), CallError> {
-        self.sync_with(SYNC_MEMORY)
     }
 
     /// Makes a table. Rules may only lead to tables of higher levels.
@@ -171,11 +150,9 @@ impl Table {
 }
 
 impl Matcher {
-    /// Lays the table of its rules out. Fails once it has rules.
-    pub fn set_layout(&self, layout: Layout) -> Result<(), CallError> {
-        let resizable = if layout.is_resizable { MatcherLayout::RESIZABLE } else { 0 };
-        let flags = resizable | MatcherLayout::NUM_RULE;
-        let mut raw = MatcherLayout { flags, log_num_of_rules_hint: layout.log_rules };
+    /// Lays the table of its rules out once and for all, with room for so many rules, as a power of two. Fails once it has rules.
+    pub fn set_layout(&self, log_rules: u32) -> Result<(), CallError> {
+        let mut raw = MatcherLayout { flags: MatcherLayout::NUM_RULE, log_num_of_rules_hint: log_rules };
         // SAFETY: the matcher exists; libmlx5 copies the layout.
         CallError::check("mlx5dv_dr_matcher_set_layout", unsafe {
             (self.functions().mlx5dv_dr_matcher_set_layout)(self.0.raw.as_ptr(), &raw mut raw)

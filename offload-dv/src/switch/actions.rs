@@ -8,7 +8,7 @@ use std::rc::Rc;
 use sluice_flow::refusal::Refusal;
 
 use super::refusal::refuse;
-use crate::mlx5::{Action, CallError, Destination, Domain, Library, Reformat};
+use crate::mlx5::{Action, CallError, Domain, Library, Reformat};
 use crate::translate::{Plan, Sampling, Tag};
 
 /// The actions of an eswitch.
@@ -109,7 +109,6 @@ impl Actions {
         let Self { leading, domain, .. } = self;
         get_or(leading, Leading::Copies(vports.clone(), levels), || {
             let all = to_vports(domain, &vports).chain(tables.into_iter().map(Ok));
-            let all = all.map(|to| Ok(Destination { to: to?, reformat: None }));
             Action::to_all(domain, all.collect::<Result<_, _>>()?)
         })
     }

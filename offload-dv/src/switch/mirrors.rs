@@ -8,7 +8,7 @@ use super::counters::Counters;
 use super::lead::Lead;
 use super::refusal::refuse;
 use super::rule_id::RuleId;
-use crate::mlx5::{Action, CallError, Destination, Domain, MatchParameter, Rule};
+use crate::mlx5::{Action, CallError, Domain, MatchParameter, Rule};
 use crate::translate::Matched;
 
 /// Tables for mirrors: a packet is copied in each at most once, so that at most so many mirrors of a port copy the same packet. Mirrors
@@ -173,6 +173,5 @@ impl Mirrors {
 /// Copies to vports, and the packet itself to where it goes on.
 fn to_all(domain: &Domain, copies: &[u16], next: &Action) -> Result<Action, CallError> {
     let ports = copies.iter().map(|vport| Action::to_vport(domain, *vport));
-    let all = ports.chain([Ok(next.clone())]).map(|to| Ok(Destination { to: to?, reformat: None }));
-    Action::to_all(domain, all.collect::<Result<_, _>>()?)
+    Action::to_all(domain, ports.chain([Ok(next.clone())]).collect::<Result<_, _>>()?)
 }

@@ -11,7 +11,7 @@ use super::lead::Lead;
 use super::mirrors::{ROOT_ORDER, STAGES};
 use super::options::Options;
 use super::refusal::refuse;
-use crate::mlx5::{Action, CallError, Context, Domain, Layout, Library, MatchParameter, Matcher, Object, Rule, Table};
+use crate::mlx5::{Action, CallError, Context, Domain, Library, MatchParameter, Matcher, Object, Rule, Table};
 use crate::translate::{Entrance, GeneveOption, TableId, Template};
 
 /// The level of the first chain's table; that of level 0 is the kernel's, those between are of mirrors.
@@ -381,13 +381,13 @@ impl Tables {
     /// fixed layout for it, as where its mask takes more than one entry.
     pub(super) fn begin_growth(&mut self, id: MatcherId) -> Option<Matcher> {
         let Some(Some(shared)) = self.matchers.get_mut(id.0 as usize) else { return None };
-        let layout = Layout { is_resizable: false, log_rules: shared.rules.max(1).ilog2() + GROWTH };
+        let log_rules = shared.rules.max(1).ilog2() + GROWTH;
         let table = &self.chains.get(&shared.key.table)?.table;
         let made = table.matcher(order(shared.key.priority), &shared.key.mask);
-        match made.and_then(|matcher| matcher.set_layout(layout).map(|()| matcher)) {
+        match made.and_then(|matcher| matcher.set_layout(log_rules).map(|()| matcher)) {
             Ok(matcher) => {
                 shared.matcher = matcher.clone();
-                shared.room = 1 << layout.log_rules;
+                shared.room = 1 << log_rules;
                 Some(matcher)
             }
             Err(error) => {

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sluice_offload_dv::mlx5::{
-    Action, Context, Destination, Domain, DomainKind, Layout, Library, MatchParameter, Object, Rule, Table, Umem,
+    Action, Context, Domain, DomainKind, Library, MatchParameter, Object, Rule, Table, Umem,
 };
 
 use sluice_tests::mlx5::{Out, on_device};
@@ -127,8 +127,7 @@ fn objects_go_in_the_order_of_their_dependencies_whoever_drops_them_first() {
             let chain = switch.domain.table(2).unwrap();
             let matcher = chain.matcher(0, &any_ipv4_destination()).unwrap();
             let copies = [0, WIRE].map(|vport| Action::to_vport(&switch.domain, vport).unwrap());
-            let copies = copies.map(|to| Destination { to, reformat: None }).into();
-            let actions = [Action::count(&block, 0).unwrap(), Action::to_all(&switch.domain, copies).unwrap()];
+            let actions = [Action::count(&block, 0).unwrap(), Action::to_all(&switch.domain, copies.into()).unwrap()];
             let rule = matcher.rule(&ipv4_to([10, 0, 0, 2]), actions.into()).unwrap();
             let jump = Action::to_table(&chain).unwrap();
             // Everything but the last rule and the memory first.
@@ -174,7 +173,7 @@ fn a_table_of_fixed_layout_takes_more_rules_than_it_has_room_for() {
             value
         };
         let matcher = switch.table.matcher(1, &five_tuple([0xff; 4], 0xff, u32::MAX, 0xffff)).unwrap();
-        matcher.set_layout(Layout { is_resizable: false, log_rules: 2 }).unwrap();
+        matcher.set_layout(2).unwrap();
         let wanted = |last: u8| {
             let mut value = five_tuple([10, 0, 0, last], 17, u32::from_be_bytes([10, 0, 0, 1]), 1111);
             value.set(0x0f0, 16, 2222);
@@ -188,7 +187,7 @@ fn a_table_of_fixed_layout_takes_more_rules_than_it_has_room_for() {
             assert_eq!(receive(&wire), Some(datagram([10, 0, 0, last])));
         }
         drop(rules);
-        assert!(matcher.set_layout(Layout { is_resizable: true, log_rules: 23 }).is_err(), "there is no such room");
+        assert!(matcher.set_layout(23).is_err(), "there is no such room");
     });
 }
 
