@@ -58,6 +58,15 @@ impl Connection {
         });
     }
 
+    /// Goes on for so long, slowly.
+    fn talk_for(&mut self, time: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            self.talk(1);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     /// Has it end by a RST.
     fn abort(self) {
         SockRef::from(&self.client).set_linger(Some(Duration::ZERO)).unwrap();
@@ -243,7 +252,14 @@ pub(crate) fn a_next_hop_with_another_address_is_followed_and_streams_stay_alive
 pub(crate) fn what_the_kernel_tells_nobody_is_found_by_a_comparison() {
     /// More than there is room for.
     const MANY: usize = 200;
+    /// The kernel's timeouts: of a connection that is established, and of one that ends.
+    const LASTING: Duration = Duration::from_secs(60);
+    const CLOSING: Duration = Duration::from_secs(30);
     let router = Router::with_masquerading();
+    router.set("nf_conntrack_tcp_timeout_established", LASTING);
+    for state in ["fin_wait", "close_wait", "last_ack", "time_wait", "close"] {
+        router.set(&format!("nf_conntrack_tcp_timeout_{state}"), CLOSING);
+    }
     let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
     // Of a connection that is older than whoever listens the kernel tells nothing (`nf_conntrack_events` of 2).
     let mut older = Connection::new(&listener);
@@ -278,6 +294,31 @@ pub(crate) fn what_the_kernel_tells_nobody_is_found_by_a_comparison() {
         daemon.metric("sluice_source_losses_total{source=\"conntrack\"}") >= Some(1.0)
     });
     eventually("the flows are gone", || ours(&daemon).is_empty());
+
+    // A fixed timeout cannot be set anew, which concerns nobody else.
+    let mut fixed = Connection::new(&listener);
+    fixed.talk_until_forwarded(&daemon);
+    run(&format!("conntrack -U -p tcp --orig-src {CLIENT} -u FIXED_TIMEOUT"));
+    fixed.talk_for(Duration::from_secs(3));
+    assert!(are_forwarded(&daemon));
+    assert!(!daemon.log().contains("no flows of connections"), "{}", daemon.log());
+    run(&format!("conntrack -D -p tcp --orig-src {CLIENT}"));
+    eventually("the flows are gone", || ours(&daemon).is_empty());
+
+    // One that ends unheard has its timeout set anew for the packets that were counted before, and set back once that is found out.
+    let mut unheard = Connection::new(&listener);
+    unheard.talk_until_forwarded(&daemon);
+    unheard.talk_for(Duration::from_secs(3));
+    signal(Signal::STOP);
+    unheard.talk_for(LASTING / 4);
+    (0..MANY).for_each(|_| drop(Connection::new(&listener)));
+    unheard.abort();
+    signal(Signal::CONT);
+    eventually("the flows are gone", || ours(&daemon).is_empty());
+    for entry in entries("tcp").lines().filter(|entry| !entry.contains("ESTABLISHED")) {
+        let left = entry.split_whitespace().nth(2).and_then(|left| left.parse().ok()).unwrap();
+        assert!(Duration::from_secs(left) <= CLOSING, "{entry}");
+    }
 }
 
 pub(crate) fn a_connection_that_begins_has_flows_only_after_the_time_that_is_configured() {
