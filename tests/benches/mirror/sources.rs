@@ -151,10 +151,6 @@ impl Source for Frames {
     fn revision(&self) -> u64 {
         0
     }
-
-    fn netdevs(&self) -> Vec<String> {
-        Vec::new()
-    }
 }
 
 /// A source of packet rings whose frames are counted.
