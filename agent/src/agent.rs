@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -81,6 +82,8 @@ pub struct Agent {
     others: Mutex<Vec<Found>>,
     /// Changes of the configuration follow each other; nobody who reads it takes this.
     reloading: Mutex<()>,
+    /// Rung for the watch over the device: it waits for other things by now, or one of them has come.
+    watch_bell: (Waker, Receiver<()>),
 }
 
 /// What outlives an agent, as far as it is kept.
@@ -190,6 +193,7 @@ impl Agent {
             reinstatement: Reinstatement::default(),
             others: Mutex::default(),
             reloading: Mutex::default(),
+            watch_bell: bell(),
         });
         Ok((agent, Parts { workers, revalidator }))
     }
@@ -350,6 +354,8 @@ impl Agent {
         difference.applicable.dedup();
         self.renew_mirroring();
         self.count_device();
+        // The retry interval may be another one.
+        self.watch_bell.0.wake_by_ref();
         Ok(difference)
     }
 
@@ -361,9 +367,9 @@ impl Agent {
     /// Takes what happens to the device until `stop` says so: refused flows are tried again when what they wait for has changed,
     /// all that wait for something every retry interval, and lost rules are put in again. Gives the reason if the device died.
     pub fn watch_device(&self, stop: &Receiver<Infallible>, progress: &Progress) -> Result<(), String> {
-        let (waker, rung) = bell();
+        let (waker, rung) = &self.watch_bell;
         let events = self.backend.events();
-        events.set_waker(waker);
+        events.set_waker(waker.clone());
         let mut schedule = RetrySchedule::new(Instant::now());
         while stop.try_recv() != Err(TryRecvError::Disconnected) {
             progress.works();

@@ -148,6 +148,19 @@ fn what_is_tried_again_waits_for_its_cause_and_leaves_room_for_what_is_new() {
 }
 
 #[test]
+fn another_retry_interval_is_heard_of_while_the_old_one_runs() {
+    let (world, faults) = faulty(Config { retry_interval: Some(Duration::from_secs(3_600)), ..quick_config() });
+    let refusal = Some(Refusal::no_port(PortNumber(7)));
+    faults.set(Plan { refuses_every: Some(1), refusal, ..Plan::default() });
+    let id = world.agent.queue.add(world.udp_flow(1, "2"), None).expect("accepted");
+    eventually("it is refused", || world.agent.table.view(id).expect("the flow").state == FlowState::Refused);
+    faults.set(Plan::default());
+    let changed = Config { retry_interval: Some(Duration::from_millis(1)), ..Config::clone(&world.agent.config()) };
+    assert_eq!(world.agent.reload(&changed).expect("it is taken over").applicable, ["retry_interval"]);
+    eventually("it is taken", || world.agent.table.view(id).expect("the flow").state == FlowState::Offloaded);
+}
+
+#[test]
 fn children_go_in_before_parents_and_out_after_them() {
     const CHAINS: u32 = 40;
     let (world, faults) = faulty(quick_config());
