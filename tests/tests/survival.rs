@@ -415,6 +415,24 @@ fn what_was_added_at_run_time_survives_and_flows_stay_with_their_ports() {
     eventually("it is ready", || daemon.http("/readyz").0 == 200);
 }
 
+#[test]
+fn what_could_not_be_kept_is_in_force_is_said_loudly_and_is_kept_once_it_can_be() {
+    let house = House::new();
+    let daemon = house.start("");
+    // Where the file is made anew.
+    let obstacle = house.0.join("state/objects.new");
+    fs::create_dir(&obstacle).unwrap();
+    let answer = daemon.sluice(&["add-port", "9", "late"]);
+    assert!(answer.err.contains("the change is in force, but does not survive a restart: "), "{}", answer.err);
+    assert!(daemon.appctl(&["dpctl/show"]).out.contains("port 9: late"));
+    let (status, body) = daemon.http("/readyz");
+    assert!(status == 503 && body.contains("do not survive a restart: state_dir: cannot "), "{body}");
+    fs::remove_dir(&obstacle).unwrap();
+    eventually("it is ready", || daemon.http("/readyz").0 == 200);
+    kill(daemon);
+    assert!(house.start("").appctl(&["dpctl/show"]).out.contains("port 9: late"));
+}
+
 /// A small disk in a mount namespace of its own, at a folder, as long as this is there.
 struct SmallDisk {
     holder: Child,
