@@ -2,8 +2,13 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
+use sluice_feedback::layout::{RECORD, RECORDS};
+use sluice_feedback::protocol::{Message, Received, receive, send};
 use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::{FlowState, Ufid};
 use sluice_tests::daemon::Daemon;
@@ -41,6 +46,34 @@ fn actions_of(daemon: &Daemon, ufid: u128) -> Option<String> {
     let name = Ufid(ufid).to_string();
     let flow = listed.as_array().unwrap().iter().find(|flow| name.contains(flow["ufid"].as_str().unwrap()))?;
     (flow["state"] == FlowState::Offloaded.name()).then(|| flow["actions"].as_str().unwrap().to_owned())
+}
+
+/// The memory in which the agent tells what it counts.
+fn memory(daemon: &Daemon) -> File {
+    let library = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    let agent = SocketAddrUnix::new(daemon.run_dir().join("ovs-feedback.sock")).unwrap();
+    eventually("the agent listens", || connect(&library, &agent).is_ok());
+    assert!(send(&library, Message::Hello { tells_meters: false }, None));
+    let mut memory = None;
+    eventually("the agent shares its memory", || {
+        if let Received::Message(Message::Memory, file) = receive(&library) {
+            memory = file;
+        }
+        memory.is_some()
+    });
+    memory.unwrap().into()
+}
+
+/// UFIDs of the flows that have a record there.
+fn recorded(memory: &File) -> Vec<Vec<u8>> {
+    let mut slots = [0; 8];
+    memory.read_exact_at(&mut slots, 32).unwrap();
+    let mut records = vec![0; usize::from_ne_bytes(slots) * RECORD];
+    memory.read_exact_at(&mut records, RECORDS as u64).unwrap();
+    let is_live = |record: &&[u8]| u64::from_ne_bytes(record[48..56].try_into().unwrap()) & 0xff == 1;
+    let mut names: Vec<_> = records.chunks(RECORD).filter(is_live).map(|record| record[8..24].to_vec()).collect();
+    names.sort_unstable();
+    names
 }
 
 #[test]
@@ -190,6 +223,21 @@ fn of_two_that_hand_flows_over_the_second_is_turned_away() {
     let second = Provider::connect_to(&daemon, PORTS);
     assert_eq!(second.given_back(), [0; 0], "the agent has hung up");
     assert!(actions_of(&daemon, 7).is_some());
+}
+
+#[test]
+fn flows_that_go_all_at_once_leave_no_record_and_make_room_for_as_many() {
+    let daemon = Daemon::start(&format!("flow_limit = 2\n{CONFIG}"));
+    let vswitchd = Provider::connect_to(&daemon, PORTS);
+    let memory = memory(&daemon);
+    for first in [1, 3, 5] {
+        put(&vswitchd, NEW, first, UDP, "2");
+        put(&vswitchd, NEW, first + 1, TCP, "2");
+        let both = [bytes(first), bytes(first + 1)];
+        eventually("both have a record", || recorded(&memory) == both);
+        vswitchd.tell(FLOW, DELETED, |_| ());
+        eventually("none is left", || recorded(&memory).is_empty());
+    }
 }
 
 #[test]

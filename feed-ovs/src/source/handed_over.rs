@@ -310,6 +310,9 @@ fn take(follower: &mut Follower<'_>, notification: Notification<'_>) -> Result<O
             match (change, name) {
                 // All of them.
                 (Change::Deleted, None) => {
+                    if let Some(feedback) = &mut follower.feedback {
+                        feedback.retain(|name| MeterCount::meter_of(name).is_some());
+                    }
                     follower.flows = Flows::new(follower.flows.go_on(), follower.intake);
                     take_out(follower.intake);
                     return Ok(None);
