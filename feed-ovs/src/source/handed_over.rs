@@ -42,7 +42,7 @@ const SOON: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a flow may wait for the way to its next hop. The kernel has asked a neighbour twice by then (`retrans_time_ms`).
 const NEXT_HOP: Duration = Duration::from_secs(2);
-/// How long an answer may wait for room. ovs-vswitchd reads at least twice a second.
+/// How long answers may wait for room. ovs-vswitchd reads at least twice a second.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// So many UFIDs go into one answer.
 const ANSWER: usize = 1024;
@@ -74,7 +74,7 @@ impl HandedOverSource {
     /// Waits for an ovs-vswitchd. Rules of an earlier one stay meanwhile, unless another one is at work elsewhere.
     fn next(&mut self, left: &mut Option<Left>, intake: &dyn Intake, stops: &dyn Fn() -> bool) -> Option<Peer> {
         while !stops() {
-            wait_for(self.door.as_fd(), PollFlags::IN, LOOK);
+            wait_for(self.door.as_fd(), LOOK);
             match self.door.next() {
                 Some(Ok(peer)) => return Some(peer),
                 Some(Err(uid)) => tracing::warn!("user {uid} wanted to hand flows over and may not"),
@@ -131,8 +131,8 @@ impl Source for HandedOverSource {
                 has_told_all: false,
             };
             let told = Instant::now();
-            let unanswered = Unanswered::default();
-            let session = Session { door: &self.door, listener, follower, unanswered, told };
+            let (unanswered, given_back) = Default::default();
+            let session = Session { door: &self.door, listener, follower, unanswered, given_back, told };
             left = session.run(stops).err().and_then(|trouble| {
                 tracing::warn!("no flows are handed over any more: {trouble}");
                 trouble.is_silence().then(|| Left::by(&process)).flatten()
@@ -162,6 +162,7 @@ struct Session<'a> {
     listener: Listener,
     follower: Follower<'a>,
     unanswered: Unanswered,
+    given_back: GivenBack,
     told: Instant,
 }
 
@@ -174,12 +175,21 @@ struct Unanswered {
     waiting: VecDeque<(Ufid, Instant)>,
 }
 
+/// Flows that the agent has no more, of which ovs-vswitchd is still to be told.
+#[derive(Default)]
+struct GivenBack {
+    names: VecDeque<Ufid>,
+    /// Since when there is no room for an answer.
+    stuck: Option<Instant>,
+}
+
 impl Session<'_> {
     fn run(mut self, stops: &dyn Fn() -> bool) -> Result<(), Trouble> {
         let mut looked = Instant::now();
         while !stops() {
             self.hear()?;
-            self.settle()?;
+            self.settle();
+            self.answer()?;
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
                 self.follower.ports.end_earlier(self.follower.options.underlay.as_deref(), self.follower.intake);
@@ -189,7 +199,7 @@ impl Session<'_> {
                 }
             }
             if self.told.elapsed() >= self.follower.options.interval {
-                self.tell()?;
+                self.tell();
             }
         }
         Ok(())
@@ -205,8 +215,8 @@ impl Session<'_> {
     }
 
     fn hear(&mut self) -> Result<(), Trouble> {
-        let Self { listener, follower, unanswered: Unanswered { pending, .. }, .. } = self;
-        let at_most = if pending.is_empty() { LOOK } else { SOON };
+        let Self { listener, follower, unanswered: Unanswered { pending, .. }, given_back, .. } = self;
+        let at_most = if pending.is_empty() && given_back.names.is_empty() { LOOK } else { SOON };
         let mut failed = None;
         listener.receive(at_most, &mut |notification| match take(follower, notification) {
             Ok(put) => pending.extend(put.map(|ufid| (ufid, Instant::now()))),
@@ -217,15 +227,15 @@ impl Session<'_> {
     }
 
     /// Gives flows back that the device has refused.
-    fn settle(&mut self) -> Result<(), Trouble> {
+    fn settle(&mut self) {
         let (flows, intake) = (&self.follower.flows, self.follower.intake);
         let mut refused = self.unanswered.take_refused(intake);
         refused.retain(|ufid| flows.has(*ufid));
-        self.give_back(&refused)
+        self.give_back(&refused);
     }
 
     /// Tells what was counted, and gives flows back that the device has lost, or that somebody has deleted by a command.
-    fn tell(&mut self) -> Result<(), Trouble> {
+    fn tell(&mut self) {
         self.told = Instant::now();
         let Looked { refused, misses_some } = self.follower.tell();
         let mut lost: Vec<Ufid> = refused
@@ -238,25 +248,37 @@ impl Session<'_> {
             self.follower.intake.visit(&mut |standing| _ = wanted.insert(standing.ufid));
             lost.extend(self.follower.flows.taken_names().filter(|ufid| !wanted.contains(ufid)));
         }
-        self.give_back(&lost)
+        self.give_back(&lost);
     }
 
-    fn give_back(&mut self, ufids: &[Ufid]) -> Result<(), Trouble> {
-        for ufids in ufids.chunks(ANSWER) {
-            let answer: Vec<u8> = ufids.iter().flat_map(FlowMessage::name).collect();
-            let socket = self.listener.socket();
-            let mut sent = send(socket, &answer, SendFlags::NOSIGNAL);
-            if sent == Err(Errno::AGAIN) {
-                wait_for(socket, PollFlags::OUT, PATIENCE);
-                sent = send(socket, &answer, SendFlags::NOSIGNAL);
+    fn give_back(&mut self, ufids: &[Ufid]) {
+        for ufid in ufids {
+            self.follower.flows.end(Some(*ufid), self.follower.intake);
+        }
+        self.given_back.names.extend(ufids);
+    }
+
+    /// Tells ovs-vswitchd of some flows that are given back. It answers each with a deletion, for which it waits for room: so these are heard
+    /// before it is told of more, and nobody waits for room here.
+    fn answer(&mut self) -> Result<(), Trouble> {
+        let GivenBack { names, stuck } = &mut self.given_back;
+        let flows = &self.follower.flows;
+        // Not those that it has put again meanwhile.
+        let ufids: Vec<_> = names.drain(..names.len().min(ANSWER)).filter(|ufid| !flows.has(*ufid)).collect();
+        if ufids.is_empty() {
+            return Ok(());
+        }
+        let answer: Vec<u8> = ufids.iter().flat_map(FlowMessage::name).collect();
+        match send(self.listener.socket(), &answer, SendFlags::NOSIGNAL) {
+            Ok(_) => *stuck = None,
+            Err(Errno::AGAIN) if stuck.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {
+                ufids.into_iter().rev().for_each(|ufid| names.push_front(ufid));
+                return Ok(());
             }
-            sent.map_err(|errno| KernelError::from(io::Error::from(errno)))?;
-            for ufid in ufids {
-                if let Some(feedback) = &mut self.follower.feedback {
-                    feedback.end(*ufid);
-                }
-                self.follower.flows.end(Some(*ufid), self.follower.intake);
-            }
+            Err(errno) => return Err(KernelError::from(io::Error::from(errno)).into()),
+        }
+        if let Some(feedback) = &mut self.follower.feedback {
+            ufids.into_iter().for_each(|ufid| feedback.end(ufid));
         }
         Ok(())
     }
@@ -295,11 +317,11 @@ impl Unanswered {
     }
 }
 
-/// Waits until a socket is ready, at most so long.
-fn wait_for(socket: BorrowedFd<'_>, flags: PollFlags, at_most: Duration) {
+/// Waits until there is something at a socket, at most so long.
+fn wait_for(socket: BorrowedFd<'_>, at_most: Duration) {
     let timeout = Timespec::try_from(at_most).ok();
     // Whatever it is that fails shows when the socket is used.
-    let _ = poll(&mut [PollFd::from_borrowed_fd(socket, flags)], timeout.as_ref());
+    let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], timeout.as_ref());
 }
 
 /// Takes what ovs-vswitchd tells. Returns the flow that it puts or changes, if it does.
