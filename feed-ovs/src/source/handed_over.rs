@@ -46,6 +46,8 @@ const NEXT_HOP: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// So many UFIDs go into one answer.
 const ANSWER: usize = 1024;
+/// At most so many connections are turned away at a time: the rest waits for the next.
+const MAX_AT_ONCE: usize = 16;
 /// Why there are no flows.
 const NOBODY: &str = "no ovs-vswitchd hands flows over";
 /// Why none are new.
@@ -193,7 +195,7 @@ impl Session<'_> {
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
                 self.follower.ports.end_earlier(self.follower.options.underlay.as_deref(), self.follower.intake);
-                self.turn_away();
+                turn_away(self.door);
                 if let Some(feedback) = &mut self.follower.feedback {
                     feedback.serve();
                 }
@@ -203,15 +205,6 @@ impl Session<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Hangs up on another ovs-vswitchd, which would wait for rules: its flows go to its own datapath.
-    fn turn_away(&self) {
-        while let Some(other) = self.door.next() {
-            if let Ok(Peer { pid, .. }) = other {
-                tracing::warn!("process {pid} wants to hand flows over, and another one does so already");
-            }
-        }
     }
 
     fn hear(&mut self) -> Result<(), Trouble> {
@@ -317,6 +310,14 @@ impl Unanswered {
     }
 }
 
+/// Hangs up on another ovs-vswitchd, which would wait for rules: its flows go to its own datapath.
+fn turn_away(door: &Door) {
+    // Anybody may connect, and without end.
+    for Peer { pid, .. } in std::iter::from_fn(|| door.next()).take(MAX_AT_ONCE).flatten() {
+        tracing::warn!("process {pid} wants to hand flows over, and another one does so already");
+    }
+}
+
 /// Waits until there is something at a socket, at most so long.
 fn wait_for(socket: BorrowedFd<'_>, at_most: Duration) {
     let timeout = Timespec::try_from(at_most).ok();
@@ -371,4 +372,38 @@ fn take(follower: &mut Follower<'_>, notification: Notification<'_>) -> Result<O
             follower.options.shares_recirculation.then_some(if go_on { GOES_ON } else { BEGINS_AGAIN });
     }
     Ok(put)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with};
+
+    use super::*;
+
+    #[test]
+    fn who_connects_without_end_is_turned_away_a_few_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("flows");
+        let door = Door::open(&path, &[]).unwrap();
+        let address = SocketAddrUnix::new(&path).unwrap();
+        let mut clients: Vec<OwnedFd> = Vec::new();
+        loop {
+            let client = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None).unwrap();
+            if connect(&client, &address).is_err() {
+                break;
+            }
+            clients.push(client);
+        }
+        let waiting = || {
+            clients.iter().filter(|client| recv(client, &mut [0; 1], RecvFlags::empty()) == Err(Errno::AGAIN)).count()
+        };
+        assert!(waiting() > MAX_AT_ONCE);
+        let before = waiting();
+        turn_away(&door);
+        assert_eq!(waiting(), before - MAX_AT_ONCE);
+        turn_away(&door);
+        assert_eq!(waiting(), before.saturating_sub(2 * MAX_AT_ONCE));
+    }
 }
