@@ -43,7 +43,8 @@ impl Tracker {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Refusal> {
         let is_ended = Arc::new(AtomicBool::new(false));
-        let work = Work { source, owner, clock, is_ended: is_ended.clone(), listed: None, is_unfinished: false };
+        let filled = Connected::default();
+        let work = Work { source, owner, clock, is_ended: is_ended.clone(), listed: None, filled };
         let thread = thread::Builder::new().name("dv-connections".to_owned()).spawn(|| work.run());
         let thread = thread.map_err(|error| Refusal::Device { reason: error.to_string().into() })?;
         Ok(Self { is_ended, thread: Some(thread) })
@@ -66,8 +67,8 @@ struct Work {
     is_ended: Arc<AtomicBool>,
     /// When all connections were listed; `None` if some of what happened since is not known.
     listed: Option<Timestamp>,
-    /// Whether connections wait to be brought to tables that flows have opened.
-    is_unfinished: bool,
+    /// What has become so far of connections that are brought to tables that flows have opened.
+    filled: Connected,
 }
 
 /// Why the thread cannot go on now.
@@ -108,14 +109,16 @@ impl Work {
             self.listed = Some(now);
         }
         let mut changes = Vec::new();
-        let patience = if self.is_unfinished { HARDLY } else { PATIENCE };
+        let patience = if self.filled.is_unfinished { HARDLY } else { PATIENCE };
         let heard = self.source.wait(patience, &mut changes);
         self.change(changes)?;
         heard.map_err(Failure::Source)?;
         // A flow may have opened a table for connections that were there before.
         let filled = self.switch(|switch| switch.fill_connections(BATCH))?;
-        self.note(&filled);
-        self.is_unfinished = filled.is_unfinished;
+        self.filled.add(filled);
+        if !self.filled.is_unfinished {
+            note(&std::mem::take(&mut self.filled));
+        }
         if now.since(*counted) >= COUNT_PERIOD {
             *counted = now;
             self.keep_moved()?;
@@ -133,14 +136,16 @@ impl Work {
 
     fn change(&mut self, changes: Vec<ConnectionChange>) -> Result<(), Failure> {
         let mut changes = changes.into_iter();
+        let mut changed = Connected::default();
         loop {
             let batch: Vec<_> = changes.by_ref().take(BATCH).collect();
             if batch.is_empty() {
-                return Ok(());
+                break;
             }
-            let connected = self.switch(|switch| switch.change_connections(batch))?;
-            self.note(&connected);
+            changed.add(self.switch(|switch| switch.change_connections(batch))?);
         }
+        note(&changed);
+        Ok(())
     }
 
     fn keep_moved(&mut self) -> Result<(), Failure> {
@@ -159,16 +164,16 @@ impl Work {
         self.owner.wait(&told)
     }
 
-    fn note(&self, connected: &Connected) {
-        if let Some(reason) = &connected.reason {
-            tracing::warn!("{} connections are left to software: {reason}", connected.refused);
-        }
-    }
-
     fn switch<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Switch) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Failure> {
         self.owner.call(|desk| work(desk.rules.switch())).and_then(|done| done).map_err(Failure::Device)
+    }
+}
+
+fn note(connected: &Connected) {
+    if let Some(reason) = &connected.reason {
+        tracing::warn!("{} connections are left to software: {reason}", connected.refused);
     }
 }

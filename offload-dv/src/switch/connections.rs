@@ -88,6 +88,9 @@ struct Tracked {
     connection: Connection,
     /// The last one that had it.
     listing: u64,
+    /// Whether it could not be brought to a stage that was opened after it came. It is tried again when the connection is told next, which
+    /// it is by each listing.
+    lacks_stage: bool,
 }
 
 /// How the translations of both directions are known, and the rules that take them back.
@@ -256,6 +259,10 @@ impl Connections {
                 tracked.listing = listing;
                 tracked.connection.timeout = tracked.connection.timeout.max(connection.timeout);
                 if is_same(&tracked.connection, &connection) {
+                    if std::mem::take(&mut tracked.lacks_stage) {
+                        let stages = self.stages.keys().filter(|id| id.zone == zone);
+                        self.unfilled.extend(stages.map(|id| (*id, original)));
+                    }
                     return Ok(());
                 }
                 (tracked.counter, tracked.packets)
@@ -294,7 +301,10 @@ impl Connections {
             Ok((stage, rules))
         });
         match made.collect::<Result<Vec<_>, Refusal>>() {
-            Ok(rules) => Ok(Tracked { rules, translation, counter, packets: 0, connection, listing: self.listing }),
+            Ok(rules) => {
+                let listing = self.listing;
+                Ok(Tracked { rules, translation, counter, packets: 0, connection, listing, lacks_stage: false })
+            }
             Err(refusal) => {
                 self.take_back(translation);
                 Err(refusal)
@@ -356,6 +366,7 @@ impl Connections {
             true => Ok(None),
             false => self.rules(stage, &tracked.connection, ids, tracked.counter, parts).map(Some),
         };
+        tracked.lacks_stage |= made.is_err();
         let result = made.map(|rules| tracked.rules.extend(rules.map(|rules| (stage, rules))));
         self.zones.entry(zone).or_default().insert(*original, tracked);
         result
@@ -380,6 +391,13 @@ impl Connections {
 }
 
 impl Connected {
+    /// Adds what became of later changes.
+    pub(crate) fn add(&mut self, later: Self) {
+        self.refused += later.refused;
+        self.reason = self.reason.take().or(later.reason);
+        self.is_unfinished = later.is_unfinished;
+    }
+
     fn take(&mut self, result: Result<(), Refusal>) {
         if let Err(refusal) = result {
             self.refused += 1;

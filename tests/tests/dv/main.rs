@@ -8,6 +8,7 @@ mod agent_connections;
 mod chains;
 mod conforming;
 mod connections;
+mod connections_again;
 mod copies;
 mod corpus;
 mod counters;

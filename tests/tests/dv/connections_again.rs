@@ -1,0 +1,47 @@
+//! Connections that are told again: those that a stage had no room for.
+
+use sluice_tests::mlx5::with_options;
+
+use crate::connections::{IP, World, answer};
+use crate::frames::{Packet, UDP};
+use crate::rig::flow;
+
+#[test]
+fn a_connection_that_a_new_stage_did_not_take_comes_there_when_all_are_listed_again() {
+    /// What makes room for the values of rewrites (CREATE_GENERAL_OBJECT).
+    const ROOM: &str = "0xa00";
+    /// Each has two rewrites in the stage. libmlx5 has room made for the values of 4,096 at a time (`dr_arg_pool_alloc_objs`).
+    const CONNECTIONS: u16 = 2_100;
+    let name = "connections_again::a_connection_that_a_new_stage_did_not_take_comes_there_when_all_are_listed_again";
+    with_options("bluefield-3", &[], &["had status 0x8", "refused with"], name, |ports| {
+        let mut world = World::open(ports);
+        // Zone 3 translates, and is looked up without translating, too.
+        world.add(&format!("recirc_id(0x1),in_port(2),ct_state(+trk+est+snat),{IP}"), "1");
+        world.add(&format!("recirc_id(0),in_port(1),{IP}"), "ct(zone=3),2");
+        let commit = "ct(commit,zone=3,nat(src=10.0.0.9)),1";
+        world.add_to_software(&format!("recirc_id(0x1),in_port(2),ct_state(+trk+new),{IP}"), commit);
+        let translating = format!("recirc_id(0),in_port(2),{IP}");
+        world.soft.add(&flow(&translating, "ct(zone=3,nat),recirc(1)"));
+        let packets: Vec<_> = (1..=CONNECTIONS).map(|port| Packet { ports: [port, 2222], ..Packet::v4(UDP) }).collect();
+        for there in &packets {
+            let sent = world.in_software(2, &there.frame());
+            world.in_software(1, &answer(&there.read_back(&sent[0].1)).frame());
+        }
+        world.tell();
+        world.try_add(&flow(&translating, "ct(zone=3,nat),recirc(1)")).unwrap();
+        ports.control().ask(&format!("refuse {ROOM} 0 1 0x8 0x1234"));
+        let filled = world.rig.switch.fill_connections(usize::from(CONNECTIONS)).unwrap();
+        assert!(filled.refused > 0 && !filled.is_unfinished, "{filled:?}");
+        // Those that were refused are in the stage that had room before.
+        assert_eq!(world.rig.switch.connections(), usize::from(CONNECTIONS));
+
+        world.rig.switch.begin_listing().unwrap();
+        world.tell();
+        world.rig.switch.end_listing().unwrap();
+        let filled = world.rig.switch.fill_connections(10 * usize::from(CONNECTIONS)).unwrap();
+        assert!(filled.refused == 0 && !filled.is_unfinished, "{filled:?}");
+        for there in &packets {
+            world.same_as_software(2, there, 1);
+        }
+    });
+}
