@@ -32,19 +32,22 @@ impl Connections for DvNic {
     }
 
     fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal> {
-        let flushed = self.connection_table()?.flush(of).map_err(failed)?;
-        let count = flushed.len();
-        let gone =
-            |connection: Connection| ConnectionChange::Gone { zone: connection.zone, original: connection.original };
-        let gone = flushed.into_iter().map(gone).collect();
+        let gone = |connection: &Connection| ConnectionChange::Gone {
+            zone: connection.zone,
+            original: connection.original,
+            id: Some(connection.id),
+        };
         // The kernel does not report the end of each connection (`nf_conntrack_events`), so the device is told here. One that has failed
         // forwards nothing any more.
-        let _ = self.owner().post(move |desk| {
-            if let Err(refusal) = desk.rules.switch().change_connections(gone) {
-                tracing::warn!("flushed connections may stay in the device until all are listed again: {refusal}");
-            }
+        let flushed = self.connection_table()?.flush(of, &mut |some| {
+            let gone = some.iter().map(gone).collect();
+            let _ = self.owner().post(move |desk| {
+                if let Err(refusal) = desk.rules.switch().change_connections(gone) {
+                    tracing::warn!("flushed connections may stay in the device until all are listed again: {refusal}");
+                }
+            });
         });
-        Ok(count)
+        flushed.map_err(failed)
     }
 
     fn connection_buckets(&self) -> Result<Vec<usize>, Refusal> {

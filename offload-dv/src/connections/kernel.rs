@@ -59,13 +59,13 @@ impl KernelConnections {
         })?;
         match found {
             Some(found) => Ok(ConnectionChange::Is(Box::new(found))),
-            None => refused.unless_gone().map(|()| ConnectionChange::Gone { zone: part.zone, original: part.original }),
+            None => refused.unless_gone().map(|()| gone(&part)),
         }
     }
 
     fn event(&mut self, kind: u16, part: Connection) -> Result<ConnectionChange, SourceError> {
         let change = match kind {
-            DELETE => ConnectionChange::Gone { zone: part.zone, original: part.original },
+            DELETE => gone(&part),
             // It is not for hardware yet, whatever else is true of it.
             _ if part.status & status::SEEN_REPLY == 0 => ConnectionChange::Is(Box::new(part)),
             // An event tells of some attributes only: those that changed.
@@ -110,7 +110,7 @@ impl KernelConnections {
     fn see(&mut self, change: &ConnectionChange) {
         match change {
             ConnectionChange::Is(connection) => self.begun.see(connection, Instant::now()),
-            ConnectionChange::Gone { zone, original } => self.begun.remove(*zone, original),
+            ConnectionChange::Gone { zone, original, .. } => self.begun.remove(*zone, original),
         }
     }
 
@@ -174,6 +174,10 @@ impl ConnectionSource for KernelConnections {
     fn table(&self) -> Option<Box<dyn ConnectionTable>> {
         Some(Box::new(KernelTable))
     }
+}
+
+fn gone(connection: &Connection) -> ConnectionChange {
+    ConnectionChange::Gone { zone: connection.zone, original: connection.original, id: None }
 }
 
 /// Whether a connection is of a protocol whose connections the device takes.

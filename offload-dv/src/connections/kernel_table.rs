@@ -33,7 +33,7 @@ impl ConnectionTable for KernelTable {
         Err(SourceError::Failed("the kernel tracks them itself (`connections = \"kernel\"` in [dv])".to_owned()))
     }
 
-    fn flush(&self, of: &Selection) -> Result<Vec<Connection>, SourceError> {
+    fn flush(&self, of: &Selection, show: &mut dyn FnMut(&[Connection])) -> Result<usize, SourceError> {
         let mut selected = Vec::new();
         self.visit(&mut |connection| {
             if of.has(&connection) {
@@ -42,9 +42,12 @@ impl ConnectionTable for KernelTable {
         })?;
         let mut socket = Socket::open()?;
         for some in selected.chunks(BATCH) {
-            socket.ask(DELETE, 0, some.iter().map(message::this_one), &mut |_| Ok(()))?.unless_gone()?;
+            let refused = socket.ask(DELETE, 0, some.iter().map(message::this_one), &mut |_| Ok(()))?;
+            // Also if one of them could not be removed: the others are.
+            show(some);
+            refused.unless_gone()?;
         }
-        Ok(selected)
+        Ok(selected.len())
     }
 
     fn count(&self) -> Result<usize, SourceError> {

@@ -13,8 +13,9 @@ pub trait ConnectionTable: Send + Sync {
     /// Adds a connection, or changes the one with this zone and original direction. Fails if the source finds connections by itself.
     fn add(&self, connection: Connection) -> Result<(), SourceError>;
 
-    /// Removes the connections that are selected, and returns them.
-    fn flush(&self, of: &Selection) -> Result<Vec<Connection>, SourceError>;
+    /// Removes the connections that are selected, shows some at a time as soon as they are removed, and returns how many there were. Of the
+    /// same addresses and ports there may be others then that have begun since.
+    fn flush(&self, of: &Selection, show: &mut dyn FnMut(&[Connection])) -> Result<usize, SourceError>;
 
     /// Returns how many connections there are.
     fn count(&self) -> Result<usize, SourceError>;

@@ -14,6 +14,8 @@ use crate::switch::ConnectionChange;
 
 /// As many connections as Linux takes by default on a machine with much memory (`nf_conntrack_max`).
 const LIMIT: u32 = 262_144;
+/// Flushed connections that are shown at once.
+const SHOWN: usize = 64;
 
 /// The connections. They go with the agent.
 pub struct ToldConnections(Arc<Shared>);
@@ -107,13 +109,15 @@ impl ConnectionTable for Arc<Shared> {
         Ok(())
     }
 
-    fn flush(&self, of: &Selection) -> Result<Vec<Connection>, SourceError> {
+    fn flush(&self, of: &Selection, show: &mut dyn FnMut(&[Connection])) -> Result<usize, SourceError> {
         let mut state = self.state.lock();
         let flushed = state.known.extract_if(|_, told| of.has(&told.connection));
         let flushed: Vec<_> = flushed.map(|(_, told)| told.connection).collect();
         state.changes.extend(flushed.iter().map(gone));
+        // Before another one can be added in the place of one of them, which has the same number.
+        flushed.chunks(SHOWN).for_each(show);
         self.changed.notify_one();
-        Ok(flushed)
+        Ok(flushed.len())
     }
 
     fn count(&self) -> Result<usize, SourceError> {
@@ -143,5 +147,5 @@ fn name(connection: &Connection) -> (u16, Direction) {
 }
 
 fn gone(connection: &Connection) -> ConnectionChange {
-    ConnectionChange::Gone { zone: connection.zone, original: connection.original }
+    ConnectionChange::Gone { zone: connection.zone, original: connection.original, id: None }
 }

@@ -40,6 +40,8 @@ pub enum ConnectionChange {
         zone: u16,
         /// Its original direction.
         original: Direction,
+        /// Which one it was, if a later one may be there by now that is to stay (`Connection::id`).
+        id: Option<u32>,
     },
 }
 
@@ -166,7 +168,11 @@ impl Connections {
         let mut connected = Connected::default();
         for change in changes {
             match change {
-                ConnectionChange::Gone { zone, original } => self.forget(zone, &original),
+                ConnectionChange::Gone { zone, original, id } => {
+                    if id.is_none_or(|id| self.is_the_one(zone, &original, id)) {
+                        self.forget(zone, &original);
+                    }
+                }
                 ConnectionChange::Is(connection) => connected.take(self.track(*connection, parts)),
             }
         }
@@ -258,6 +264,8 @@ impl Connections {
             Some(tracked) => {
                 tracked.listing = listing;
                 tracked.connection.timeout = tracked.connection.timeout.max(connection.timeout);
+                // It may have ended and begun anew.
+                tracked.connection.id = connection.id;
                 if is_same(&tracked.connection, &connection) {
                     if std::mem::take(&mut tracked.lacks_stage) {
                         let stages = self.stages.keys().filter(|id| id.zone == zone);
@@ -370,6 +378,11 @@ impl Connections {
         let result = made.map(|rules| tracked.rules.extend(rules.map(|rules| (stage, rules))));
         self.zones.entry(zone).or_default().insert(*original, tracked);
         result
+    }
+
+    fn is_the_one(&self, zone: u16, original: &Direction, id: u32) -> bool {
+        let known = self.zones.get(&zone).and_then(|known| known.get(original));
+        known.is_some_and(|tracked| tracked.connection.id == id)
     }
 
     fn forget(&mut self, zone: u16, original: &Direction) {

@@ -227,7 +227,7 @@ fn a_connection_that_is_gone_or_closing_is_left_to_software() {
             .collect::<Vec<_>>()
             .try_into()
             .unwrap();
-        let gone = ConnectionChange::Gone { zone: 0, original: gone.original };
+        let gone = ConnectionChange::Gone { zone: 0, original: gone.original, id: None };
         world.rig.switch.change_connections(vec![gone.clone(), gone]).unwrap();
         world.left_to_software(2, &udp[0]);
         world.left_to_software(1, &udp[1]);
@@ -553,10 +553,11 @@ fn fifty_thousand_connections_carry_packets_as_software_does() {
             world.left_to_software(*from, &Packet { from: 77, ..there.clone() });
         }
         let before = std::time::Instant::now();
-        let gone = world
-            .connections()
-            .into_iter()
-            .map(|one| ConnectionChange::Gone { zone: one.zone, original: one.original });
+        let gone = world.connections().into_iter().map(|one| ConnectionChange::Gone {
+            zone: one.zone,
+            original: one.original,
+            id: None,
+        });
         world.rig.switch.change_connections(gone.collect()).unwrap();
         println!("and went within {:?}", before.elapsed());
         let (from, _, there, _) = &tried[0];

@@ -1,10 +1,39 @@
-//! Connections that are told again: those that a stage had no room for.
+//! Connections that are told again: others of the same addresses and ports, and those that a stage had no room for.
 
-use sluice_tests::mlx5::with_options;
+use sluice_offload_dv::switch::ConnectionChange;
+use sluice_tests::mlx5::{on_device, with_options};
 
-use crate::connections::{IP, World, answer};
+use crate::connections::{IP, World, answer, directions};
 use crate::frames::{Packet, UDP};
 use crate::rig::flow;
+
+#[test]
+fn a_connection_stays_that_began_after_the_one_that_was_flushed() {
+    let name = "connections_again::a_connection_stays_that_began_after_the_one_that_was_flushed";
+    on_device("bluefield-3", name, |ports| {
+        let mut world = World::open(ports);
+        for (port, to) in [(2, 1), (1, 2)] {
+            world.add(&format!("recirc_id(0),in_port({port}),{IP}"), &format!("ct(commit,zone=4),{to}"));
+        }
+        let [there, back] = directions(UDP);
+        world.left_to_software(2, &there);
+        world.left_to_software(1, &back);
+        let [first] = world.connections().try_into().unwrap();
+        let mut later = first.clone();
+        later.id += 1;
+        let gone = |id| ConnectionChange::Gone { zone: 4, original: first.original, id: Some(id) };
+        for connection in [&first, &later] {
+            let changes = vec![ConnectionChange::Is(Box::new(connection.clone()))];
+            world.rig.switch.change_connections(changes).unwrap();
+        }
+        // Told late.
+        world.rig.switch.change_connections(vec![gone(first.id)]).unwrap();
+        world.same_as_software(2, &there, 1);
+        world.rig.switch.change_connections(vec![gone(later.id)]).unwrap();
+        world.left_to_software(2, &there);
+        assert_eq!(world.rig.switch.connections(), 0);
+    });
+}
 
 #[test]
 fn a_connection_that_a_new_stage_did_not_take_comes_there_when_all_are_listed_again() {

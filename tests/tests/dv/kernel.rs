@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use sluice_flow::ChainId;
 use sluice_flow::backend::{Backend, ChainChange, ChainOperation, Change, OpenConfig, Operation};
-use sluice_flow::connection::{Connection, State, TcpState};
+use sluice_flow::connection::{Connection, Selection, State, TcpState};
 use sluice_flow::port::{Port, PortKind, PortNumber};
 use sluice_flow::table::{FlowId, Generation};
 use sluice_flow::time::ManualClock;
@@ -89,7 +89,7 @@ fn a_connection_is_told_of_from_its_beginning_to_its_end() {
         all.iter_mut().for_each(|one| one.timeout = connection.timeout);
         assert_eq!(all, [connection]);
         conntrack(&format!("-D -p udp {NAMED} --zone 7"));
-        assert_eq!(next(&mut source), ConnectionChange::Gone { zone: 7, original });
+        assert_eq!(next(&mut source), ConnectionChange::Gone { zone: 7, original, id: None });
         assert_eq!(listed(&mut source), []);
     });
 }
@@ -210,6 +210,21 @@ fn what_happens_after_a_loss_is_told_and_nothing_that_is_older_than_the_listing(
             told.len() >= 2
         });
         assert_eq!(told, [("10.0.0.1".to_owned(), true), ("10.1.0.1".to_owned(), false)].into());
+    });
+}
+
+#[test]
+fn flushed_connections_are_shown_as_soon_as_the_kernel_has_removed_them() {
+    in_namespace("kernel::flushed_connections_are_shown_as_soon_as_the_kernel_has_removed_them", || {
+        let mut source = KernelConnections::open().unwrap();
+        begin(100, "");
+        let table = source.table().unwrap();
+        let mut shown = Vec::new();
+        let flushed = table.flush(&Selection::default(), &mut |some| {
+            shown.push((some.len(), listed(&mut source).len()));
+        });
+        assert_eq!(flushed.unwrap(), 100);
+        assert_eq!(shown, [(64, 36), (36, 0)]);
     });
 }
 

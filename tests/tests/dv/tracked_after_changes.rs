@@ -98,7 +98,8 @@ fn a_packet_is_tracked_and_translated_in_a_chain_that_it_came_to_with_changes() 
             assert_eq!(sent[..6], [2, 0, 0, 0, 0, 8]);
             // What was changed, and translated, and is of no connection of the second zone, is as it came in.
             let second = all.into_iter().find(|connection| connection.zone == 13).unwrap();
-            let gone = sluice_offload_dv::switch::ConnectionChange::Gone { zone: 13, original: second.original };
+            let gone =
+                sluice_offload_dv::switch::ConnectionChange::Gone { zone: 13, original: second.original, id: None };
             world.rig.switch.change_connections(vec![gone]).unwrap();
             world.left_to_software(2, &there);
         });

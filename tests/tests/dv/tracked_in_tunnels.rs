@@ -126,7 +126,8 @@ fn packets_of_connections_between_hosts_pass_both_zones_in_hardware() {
             let outside = Outer { source: [10, 0, 0, 1].into(), destination: [10, 0, 0, 2].into(), ..Outer::geneve(5) };
             let frame = outside.around(&Packet { from: 7, ..there }.frame());
             assert_eq!(world.rig.inject(1, &frame), [(0, frame.clone())]);
-            let gone = all.into_iter().map(|one| ConnectionChange::Gone { zone: one.zone, original: one.original });
+            let gone =
+                all.into_iter().map(|one| ConnectionChange::Gone { zone: one.zone, original: one.original, id: None });
             world.rig.switch.change_connections(gone.collect()).unwrap();
             left_to_software(&world, 2, &back.frame());
         });
