@@ -295,13 +295,14 @@ impl FlowTable {
                 (operation, Ok(Outcome::InPlace { .. })) => {
                     // A backend that answers a removal so does not keep the contract; the rule's fate is unknown.
                     let refusal = Refusal::Device { reason: format!("wrong answer to {operation:?}").into() };
-                    life.stuck = true;
+                    life.stuck = change.generation == life.generation;
                     self.refused(change, life, refusal);
                 }
                 // It is asked for again at once.
                 (_, Err(refusal)) if self.is_out_of_date(&refusal, change.flow, life) => life.asked = now,
                 (operation, Err(refusal)) => {
-                    life.stuck = matches!(operation, Operation::Remove(_));
+                    // What is wanted since has yet to be tried.
+                    life.stuck = matches!(operation, Operation::Remove(_)) && change.generation == life.generation;
                     self.refused(change, life, refusal);
                 }
             }
@@ -382,6 +383,8 @@ impl FlowTable {
         life.asked = now;
         self.end_retry(life);
         life.generation = life.generation.next();
+        // That the rule would not go is of what was wanted before.
+        life.stuck = false;
         // Asked for with what was wanted before. The old rule may be what is wrong now.
         life.keep_old_rule = false;
         if let Some(older) = std::mem::replace(&mut life.reply_to, reply_to) {

@@ -40,7 +40,7 @@ pub(super) struct Life {
     pub(super) in_flight: bool,
     /// The rule that the device said meanwhile that it has lost: perhaps the one that the change is about to name.
     pub(super) lost: Option<Handle>,
-    /// The device would not let the rule go: nothing is tried again until the device changes.
+    /// The device would not let the rule go: nothing is tried again until the device changes, or what is wanted.
     pub(super) stuck: bool,
     /// What is wanted was not changed, and is being tried again: the same refusal is no news. The census counts it.
     pub(super) is_retried: bool,

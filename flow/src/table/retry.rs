@@ -83,7 +83,6 @@ impl FlowTable {
             // Its outcome says what it waits for then, and whether that has changed meanwhile.
             return None;
         }
-        life.stuck = false;
         self.changed(id, life, now, None);
         life.is_retried = true;
         self.census.begin_retry();

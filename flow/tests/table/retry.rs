@@ -106,3 +106,50 @@ fn a_flow_that_is_changed_while_it_is_tried_again_is_new_work() {
     assert!(matches!(look(&table, id), Look::Retired { .. }));
     assert_eq!((table.census().retries(), table.census().unsettled()), (0, 0));
 }
+
+/// A flow whose modification the device has refused, and then the removal of the old rule as well.
+fn stuck(table: &FlowTable) -> FlowId {
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    install(table, accepted, 1);
+    table.modify(accepted.flow, flow(None, 1, 3), false, NOW, None).unwrap();
+    table.complete(&change(table, accepted.flow), Err(no()), NOW);
+    refuse(table, accepted.flow, no());
+    accepted.flow
+}
+
+#[test]
+fn a_deletion_asks_the_device_also_if_it_would_not_let_the_rule_go_before() {
+    let (table, _) = table(10, 10);
+    let id = stuck(&table);
+    let waiter = Arc::new(Outcomes::default());
+    table.delete(id, EndReason::Deleted, NOW, Some(waiter.clone().into())).unwrap();
+    let removal = change(&table, id);
+    assert!(matches!(removal.operation, Operation::Remove(Handle(1))));
+    complete(&table, &removal, None);
+    assert!(matches!(look(&table, id), Look::Retired { .. }));
+    assert!(matches!(waiter.0.lock()[..], [Settlement::Deleted(_)]));
+}
+
+#[test]
+fn a_flow_ends_when_the_rule_goes_by_itself_that_the_device_would_not_let_go() {
+    let (table, _) = table(10, 10);
+    let id = stuck(&table);
+    table.delete(id, EndReason::Deleted, NOW, None).unwrap();
+    table.complete(&change(&table, id), Err(no()), NOW);
+    assert!(matches!(look(&table, id), Look::Nothing));
+    table.lost(LostRule { flow: id, handle: Handle(1) }, NOW).unwrap();
+    assert!(matches!(look(&table, id), Look::Retired { .. }));
+}
+
+#[test]
+fn a_removal_that_fails_holds_nothing_up_that_is_wanted_since() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+    install(&table, accepted, 1);
+    table.modify(accepted.flow, flow(None, 1, 3), false, NOW, None).unwrap();
+    table.complete(&change(&table, accepted.flow), Err(no()), NOW);
+    let removal = change(&table, accepted.flow);
+    table.modify(accepted.flow, flow(None, 1, 4), false, NOW, None).unwrap();
+    table.complete(&removal, Err(no()), NOW);
+    assert!(matches!(change(&table, accepted.flow).operation, Operation::Modify(Handle(1), _)));
+}
