@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use sluice_flow::Backend;
 use sluice_flow::backend::Handle;
-use sluice_offload_dv::mlx5::{
-    Action, Context, Counts, Domain, DomainKind, Layout, Library, MatchParameter, Object, Rule,
-};
+use sluice_offload_dv::mlx5::{Action, Context, Counts, Domain, DomainKind, Library, MatchParameter, Object, Rule};
 use sluice_offload_dv::switch::Switch;
 use sluice_offload_dv::translate::Templates;
 use sluice_tests::bench::{processor_time, resident};
@@ -88,8 +86,7 @@ fn bare(of: &[&str], rules: usize, run: impl FnOnce(&mut dyn FnMut())) -> Durati
     };
     let matcher = table.matcher(15, &mask).expect("a matcher");
     if is_fixed {
-        let layout = Layout { is_resizable: false, log_rules: rules.next_power_of_two().ilog2() };
-        matcher.set_layout(layout).expect("a fixed layout");
+        matcher.set_layout(rules.next_power_of_two().ilog2()).expect("a fixed layout");
     }
     let shape = matcher.shape([Action::to_vport(&domain, VPORTS[1]).expect("an action")].into());
     let (mut bulks, mut made, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
