@@ -837,6 +837,10 @@ chain_give_to_kernel(struct sluice_offload *sluice, uint32_t number)
     HMAP_FOR_EACH_SAFE (flow, node, &sluice->flows) {
         if (flow->chain == number) {
             flow_take_back(sluice, flow);
+            if (sluice->socket < 0) {
+                /* The agent is lost over it, and no flow is left here. */
+                break;
+            }
         }
     }
 }
@@ -923,11 +927,15 @@ put_orphans(struct sluice_offload *sluice, struct dpif *dpif)
  * device then, which sees packets before the datapath does. The revalidators go round once more, for what the datapath has counted is lost to
  * ovs-vswitchd when the flow is shown in another place. Then it leaves the datapath. So a packet is always forwarded, and counted once. */
 
-/* Leaves a flow where it is. The agent may have it. */
+/* Leaves a flow where it is. The agent may have it. What it leads to is the kernel's as well, if it 'is_kernels' from now on. */
 static void
-stay(struct sluice_offload *sluice, struct sluice_flow *flow)
+stay(struct sluice_offload *sluice, struct sluice_flow *flow, bool is_kernels)
 {
+    /* First of all: if the agent is lost over the rest, all that move are freed. */
     hmap_remove(&sluice->moving, &flow->node);
+    if (is_kernels) {
+        give_actions_to_kernel(sluice, flow->actions->data, flow->actions->size);
+    }
     if (flow->is_sent) {
         send_flow(sluice, flow, OVS_FLOW_CMD_DEL);
     }
@@ -1004,7 +1012,7 @@ leave_datapath(struct sluice_offload *sluice, struct dpif *dpif, struct sluice_f
     /* Those that are not there any more, if the agent is not lost over them, with which none moves. */
     for (size_t i = 0; i < n_ready && sluice->socket >= 0; i++) {
         if (op[i].error) {
-            stay(sluice, ready[i]);
+            stay(sluice, ready[i], false);
         }
     }
 }
@@ -1025,8 +1033,7 @@ move_some(struct sluice_offload *sluice, struct dpif *dpif, struct hmap_position
         if (!node) {
             is_over = true;
         } else if (flow->is_refused || chain_is_kernels(sluice, flow->chain)) {
-            give_actions_to_kernel(sluice, flow->actions->data, flow->actions->size);
-            stay(sluice, flow);
+            stay(sluice, flow, true);
             /* Flows that it leads to may be among these. */
             n_ready = 0;
         } else if (!flow->is_sent) {
@@ -1251,7 +1258,7 @@ change_moving(struct sluice_offload *sluice, const struct dpif_op *op)
         return false;
     }
     if (op->type == DPIF_OP_FLOW_DEL) {
-        stay(sluice, flow);
+        stay(sluice, flow, false);
     } else if (op->flow_put.flags & DPIF_FP_MODIFY) {
         set_actions(flow, &op->flow_put);
         flow->ruled_in = 0;

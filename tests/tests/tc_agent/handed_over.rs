@@ -175,6 +175,40 @@ pub(crate) fn connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_i
     assert_eq!(going_on::connections(), 1, "no packet has begun again as one of another connection");
 }
 
+/// The agent takes nothing more, and there is no room for what it must be told, while flows are taken away from it one after another.
+pub(crate) fn ovs_hands_over_and_outlives_an_agent_that_stalls_while_a_chain_is_taken_back() {
+    /// More than there is room for.
+    const FLOWS: usize = 1000;
+    /// So that a message has 28 kB.
+    const OUTPUTS: usize = 3500;
+    run("modprobe openvswitch");
+    let switch = Switch::set_up();
+    let vswitchd = start_ovs(&switch, BOTH);
+    let daemon = source::start(&switch, TABLE);
+    let show = || vswitchd.appctl(&["dpif/offload/show"]).unwrap();
+    eventually("ovs-vswitchd has the agent", || show().contains(": connected,"));
+    daemon.signal("STOP");
+    // Revalidators would delete flows that no OpenFlow rule has made, and cannot read such long ones.
+    vswitchd.appctl(&["revalidator/pause"]).unwrap();
+    let (client, server) = (vswitchd.port("client"), vswitchd.port("server"));
+    let outputs = format!("{server},").repeat(OUTPUTS);
+    // All are of one chain and lead to it: the first that goes to the kernel takes the others along.
+    let flows = (1..=FLOWS).map(|number| {
+        let address = format!("10.0.{}.{}", number >> 8, number & 0xff);
+        let key = format!("in_port({client}),eth(),eth_type(0x0800),ipv4(dst={address},frag=no)");
+        format!("ufid:{number:08x}-0000-0000-0000-000000000000,recirc_id(0x7),{key} {outputs}recirc(7)\n")
+    });
+    let file = vswitchd.path("flows");
+    std::fs::write(&file, flows.collect::<String>()).unwrap();
+    let added = vswitchd.appctl(&["dpctl/add-flows", &file]).unwrap();
+    daemon.signal("KILL");
+    assert_eq!(added, "", "not all are taken");
+    assert!(show().contains(", 0 flows and 0 that move"), "there was room for all of them: {}", show());
+    for command in ["dpctl/del-flows", "revalidator/resume"] {
+        vswitchd.appctl(&[command]).unwrap();
+    }
+}
+
 /// As in the kernel's datapath, packets go on without an ovs-vswitchd, and the next one begins with nothing.
 pub(crate) fn rules_of_flows_that_ovs_hands_over_outlive_it_until_the_next_one_is_at_work() {
     run("modprobe openvswitch");

@@ -77,6 +77,9 @@ const NATIVE: &[Story] = &[
     ("a_flow_that_ovs_hands_over_has_one_name_however_its_first_packets_differ", |_| {
         handed_over::a_flow_that_ovs_hands_over_has_one_name_however_its_first_packets_differ();
     }),
+    ("ovs_hands_over_and_outlives_an_agent_that_stalls_while_a_chain_is_taken_back", |_| {
+        handed_over::ovs_hands_over_and_outlives_an_agent_that_stalls_while_a_chain_is_taken_back();
+    }),
     ("connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_in_the_datapath", |_| {
         handed_over::connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_in_the_datapath();
     }),
