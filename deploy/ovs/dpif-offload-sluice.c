@@ -73,6 +73,7 @@ struct sluice_flow {
     ovs_u128 ufid;
     uint32_t chain;              /* Its recirculation id. */
     struct ofpbuf *key, *mask, *actions;
+    uint64_t over;               /* The life that was counted under its UFID when it was made, of an earlier flow; 0 for none. */
     struct dpif_flow_stats zero; /* What was counted when the counters were last asked to begin anew. */
     unsigned long long int used; /* When the datapath, which had it before, has seen its last packet. */
     /* While it moves. */
@@ -243,16 +244,17 @@ memory_take(struct sluice_memory *memory)
     close(file);
 }
 
-/* Reads what was counted for a flow; false if nothing was. */
-static bool
-memory_read(const struct sluice_memory *memory, const ovs_u128 *ufid, struct dpif_flow_stats *stats)
+/* Reads what was counted for a flow, and returns in which life: a number that no other life in this memory has. Returns 0 if nothing was
+ * counted, or in the life that is 'over', of which the agent may not have heard yet. */
+static uint64_t
+memory_read(const struct sluice_memory *memory, const ovs_u128 *ufid, uint64_t over, struct dpif_flow_stats *stats)
 {
     const uint64_t *header = memory->words;
     uint64_t slots = memory->slots;
     uint64_t name[2], x, home, reach;
 
     if (!header) {
-        return false;
+        return 0;
     }
     memcpy(name, ufid, sizeof name);
     x = (name[0] ^ memory->epoch) * UINT64_C(0x9e3779b97f4a7c15);
@@ -260,7 +262,8 @@ memory_read(const struct sluice_memory *memory, const ovs_u128 *ufid, struct dpi
     home = (x ^ (x >> 32)) & (slots - 1);
     reach = __atomic_load_n(&header[RECORDS + home * RECORD + 7], __ATOMIC_ACQUIRE);
     for (uint64_t i = 0; i <= MIN(reach, 127); i++) {
-        const uint64_t *record = &header[RECORDS + ((home + i) & (slots - 1)) * RECORD];
+        uint64_t slot = (home + i) & (slots - 1);
+        const uint64_t *record = &header[RECORDS + slot * RECORD];
 
         for (int tries = 0; tries < 8; tries++) {
             uint64_t words[RECORD];
@@ -272,16 +275,22 @@ memory_read(const struct sluice_memory *memory, const ovs_u128 *ufid, struct dpi
                 continue;
             }
             if (words[1] == name[0] && words[2] == name[1] && (words[6] & 0xff) == 1) {
+                /* The sequence is another one in each life of a slot. */
+                uint64_t life = words[0] * slots + slot;
+
+                if (life == over) {
+                    return 0;
+                }
                 stats->n_packets = words[3];
                 stats->n_bytes = words[4];
                 stats->used = words[5];
                 stats->tcp_flags = words[6] >> 8 & 0xff;
-                return true;
+                return life;
             }
             break;
         }
     }
-    return false;
+    return 0;
 }
 
 /* What was counted for meters. */
@@ -313,7 +322,7 @@ meter_stats(const struct sluice_offload *sluice, const struct sluice_meter *mete
         ovs_u128 name = { .u32 = { 0x534c5549, 0x43454d54, meter->id, i } };
         struct dpif_flow_stats counted;
 
-        if (memory_read(&sluice->memory, &name, &counted)) {
+        if (memory_read(&sluice->memory, &name, 0, &counted)) {
             stats[i]->n_packets += counted.n_packets;
             stats[i]->n_bytes += counted.n_bytes;
         }
@@ -345,14 +354,17 @@ flow_find(const struct hmap *flows, const ovs_u128 *ufid)
     return NULL;
 }
 
+/* Makes a flow that the agent has not been sent yet. */
 static struct sluice_flow *
-flow_new(const ovs_u128 *ufid, const struct nlattr *key, size_t key_len, const struct nlattr *mask, size_t mask_len,
-         const struct nlattr *actions, size_t actions_len)
+flow_new(const struct sluice_offload *sluice, const ovs_u128 *ufid, const struct nlattr *key, size_t key_len,
+         const struct nlattr *mask, size_t mask_len, const struct nlattr *actions, size_t actions_len)
 {
     const struct nlattr *chain = nl_attr_find__(key, key_len, OVS_KEY_ATTR_RECIRC_ID);
     struct sluice_flow *flow = xzalloc(sizeof *flow);
+    struct dpif_flow_stats counted;
 
     flow->ufid = *ufid;
+    flow->over = memory_read(&sluice->memory, ufid, 0, &counted);
     flow->chain = chain ? nl_attr_get_u32(chain) : 0;
     flow->key = ofpbuf_clone_data(key, key_len);
     flow->mask = ofpbuf_clone_data(mask, mask_len);
@@ -442,7 +454,7 @@ flow_stats(const struct sluice_offload *sluice, const struct sluice_flow *flow, 
 
     memset(stats, 0, sizeof *stats);
     stats->used = flow->used;
-    if (memory_read(&sluice->memory, &flow->ufid, &counted)) {
+    if (memory_read(&sluice->memory, &flow->ufid, flow->over, &counted)) {
         stats->n_packets = counted.n_packets - MIN(flow->zero.n_packets, counted.n_packets);
         stats->n_bytes = counted.n_bytes - MIN(flow->zero.n_bytes, counted.n_bytes);
         stats->used = MAX(flow->used, counted.used);
@@ -966,8 +978,8 @@ move_begin(struct sluice_offload *sluice, struct dpif *dpif)
             if (!one->ufid_present || is_refused(sluice, &one->ufid)) {
                 give_actions_to_kernel(sluice, one->actions, one->actions_len);
             } else if (!flow_find(&sluice->flows, &one->ufid) && !flow_find(&sluice->moving, &one->ufid)) {
-                struct sluice_flow *flow = flow_new(&one->ufid, one->key, one->key_len, one->mask, one->mask_len,
-                                                    one->actions, one->actions_len);
+                struct sluice_flow *flow = flow_new(sluice, &one->ufid, one->key, one->key_len, one->mask,
+                                                    one->mask_len, one->actions, one->actions_len);
 
                 hmap_insert(&sluice->moving, &flow->node, hash_ufid(&flow->ufid));
             }
@@ -1043,7 +1055,7 @@ move_some(struct sluice_offload *sluice, struct dpif *dpif, struct hmap_position
                 is_over = true;
             }
         } else if (!flow->ruled_in) {
-            flow->ruled_in = memory_read(&sluice->memory, &flow->ufid, &counted) ? sluice->round : 0;
+            flow->ruled_in = memory_read(&sluice->memory, &flow->ufid, flow->over, &counted) ? sluice->round : 0;
         } else if (flow->ruled_in < sluice->round) {
             ready[n_ready++] = flow;
         }
@@ -1123,7 +1135,7 @@ flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
             flow_stats(sluice, flow, put->stats);
         }
         if (put->flags & DPIF_FP_ZERO_STATS) {
-            memory_read(&sluice->memory, &flow->ufid, &flow->zero);
+            memory_read(&sluice->memory, &flow->ufid, flow->over, &flow->zero);
         }
         set_actions(flow, put);
         /* If the agent is lost over it, the flow is on its way to the datapath as it is now. */
@@ -1149,7 +1161,8 @@ flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
     if (match && flow_find_match(sluice, match)) {
         return EEXIST;
     }
-    flow = flow_new(put->ufid, put->key, put->key_len, put->mask, put->mask_len, put->actions, put->actions_len);
+    flow = flow_new(sluice, put->ufid, put->key, put->key_len, put->mask, put->mask_len, put->actions,
+                    put->actions_len);
     if (chain_is_kernels(sluice, flow->chain) || !send_flow(sluice, flow, OVS_FLOW_CMD_NEW)) {
         flow_free(flow);
         return EOPNOTSUPP;

@@ -175,6 +175,43 @@ pub(crate) fn connections_that_ovs_hands_over_are_whole_in_the_device_or_whole_i
     assert_eq!(going_on::connections(), 1, "no packet has begun again as one of another connection");
 }
 
+/// Open vSwitch makes a flow again before the agent has heard that it was deleted, and after all flows were deleted at once.
+pub(crate) fn a_flow_that_ovs_hands_over_again_is_counted_from_nothing() {
+    run("modprobe openvswitch");
+    let switch = Switch::set_up();
+    let vswitchd = start_ovs(&switch, BOTH);
+    forward(&vswitchd);
+    let daemon = source::start(&switch, TABLE);
+    let mut sent = 0;
+    let carries = |sent: &mut u64| {
+        eventually("the flow has a rule", || {
+            *sent += stream::sent_from(SOURCE, 1);
+            is_forwarded(&daemon)
+        });
+        *sent += stream::sent_from(SOURCE, 50);
+        eventually("OpenFlow has counted each packet", || counted(&vswitchd) >= *sent);
+        revalidate(&vswitchd);
+        assert_eq!(counted(&vswitchd), *sent, "packets that were counted twice");
+    };
+    carries(&mut sent);
+
+    daemon.signal("STOP");
+    vswitchd.appctl(&["revalidator/purge"]).unwrap();
+    // So that a packet comes to ovs-vswitchd.
+    run("tc filter del dev client ingress");
+    sent += stream::sent_from(SOURCE, 1);
+    assert!(is_shown_as(&vswitchd, "dp:sluice"), "it is not handed over again");
+    revalidate(&vswitchd);
+    assert_eq!(counted(&vswitchd), sent, "packets of the flow before it");
+    daemon.signal("CONT");
+    carries(&mut sent);
+
+    vswitchd.appctl(&["dpctl/del-flows"]).unwrap();
+    eventually("no rule is left", || !is_forwarded(&daemon));
+    carries(&mut sent);
+    assert_eq!(daemon.appctl(&["exit"]).code, Some(0));
+}
+
 /// The agent takes nothing more, and there is no room for what it must be told, while flows are taken away from it one after another.
 pub(crate) fn ovs_hands_over_and_outlives_an_agent_that_stalls_while_a_chain_is_taken_back() {
     /// More than there is room for.
@@ -244,6 +281,14 @@ pub(crate) fn rules_of_flows_that_ovs_hands_over_outlive_it_until_the_next_one_i
     eventually("no rule is left", || switch.filters("client").is_empty());
     // It may have taken the qdisc away before the agent looked.
     eventually("the agent says why", || daemon.log().contains("hands nothing over"));
+}
+
+/// Waits until all flows have been looked at that are there now.
+fn revalidate(vswitchd: &OffloadingVswitchd) {
+    // A round may have begun before.
+    for _ in 0..2 {
+        vswitchd.appctl(&["revalidator/wait"]).unwrap();
+    }
 }
 
 /// Packets for which the kernel's datapath has asked ovs-vswitchd.

@@ -77,6 +77,9 @@ const NATIVE: &[Story] = &[
     ("a_flow_that_ovs_hands_over_has_one_name_however_its_first_packets_differ", |_| {
         handed_over::a_flow_that_ovs_hands_over_has_one_name_however_its_first_packets_differ();
     }),
+    ("a_flow_that_ovs_hands_over_again_is_counted_from_nothing", |_| {
+        handed_over::a_flow_that_ovs_hands_over_again_is_counted_from_nothing();
+    }),
     ("ovs_hands_over_and_outlives_an_agent_that_stalls_while_a_chain_is_taken_back", |_| {
         handed_over::ovs_hands_over_and_outlives_an_agent_that_stalls_while_a_chain_is_taken_back();
     }),
