@@ -83,9 +83,14 @@ impl FlowTable {
             // Its outcome says what it waits for then, and whether that has changed meanwhile.
             return None;
         }
-        self.changed(id, life, now, None);
-        life.is_retried = true;
-        self.census.begin_retry();
+        // The worker may be yet to tell who waits of the outcome.
+        let reply_to = life.reply_to.take();
+        self.changed(id, life, now, reply_to);
+        // Until then it is counted as what somebody waits for.
+        if !life.unsettled {
+            life.is_retried = true;
+            self.census.begin_retry();
+        }
         Some(Accepted { flow: id, lane: life.lane() })
     }
 

@@ -66,6 +66,20 @@ fn a_refusal_that_is_out_of_date_when_the_table_hears_of_it_is_none() {
 }
 
 #[test]
+fn who_waits_hears_of_the_outcome_also_if_the_flow_is_tried_again_before_the_worker_tells() {
+    let (table, _) = table(10, 10);
+    let waiter = Arc::new(Outcomes::default());
+    let id = table.add(flow(None, 1, 2), NOW, Some(waiter.clone().into())).unwrap().flow;
+    table.complete(&change(&table, id), Err(no()), NOW);
+    assert_eq!(retry(&table, &[Cause::Time]), [id]);
+    assert_eq!((table.census().retries(), table.census().unsettled()), (0, 1), "it is counted once");
+    assert_eq!(*waiter.0.lock(), [], "nothing has taken its place");
+    refuse(&table, id, no());
+    assert_eq!(*waiter.0.lock(), [Settlement::Refused(Arc::new(no()))]);
+    assert_eq!((table.census().retries(), table.census().unsettled()), (0, 0));
+}
+
+#[test]
 fn flows_that_are_tried_again_take_no_room_from_new_ones() {
     let (table, _) = table(100, 2);
     let refused: Vec<_> = (0..20).map(|port| refused(&table, port, no())).collect();
