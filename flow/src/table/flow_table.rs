@@ -291,6 +291,7 @@ impl FlowTable {
                 (_, Ok(Outcome::Removed { last })) => {
                     life.installed = None;
                     self.with_cell(change.flow, |cell| cell.end(last));
+                    self.drop_old_refusal(change.flow, life, now);
                 }
                 (operation, Ok(Outcome::InPlace { .. })) => {
                     // A backend that answers a removal so does not keep the contract; the rule's fate is unknown.

@@ -102,6 +102,16 @@ impl FlowTable {
         })
     }
 
+    /// Once the old rule is gone of a flow whose modification was refused: has the flow asked for again if what it waits for has
+    /// changed meanwhile. Who tries flows again has passed it over as long as the rule was there.
+    pub(super) fn drop_old_refusal(&self, id: FlowId, life: &mut Life, now: Timestamp) {
+        let refusal = life.refusal.as_ref().filter(|(generation, _)| *generation == life.generation);
+        if life.end.is_none() && refusal.is_some_and(|(_, refusal)| self.is_out_of_date(refusal, id, life)) {
+            life.refusal = None;
+            life.asked = now;
+        }
+    }
+
     pub(super) fn end_retry(&self, life: &mut Life) {
         if std::mem::take(&mut life.is_retried) {
             self.census.end_retry();

@@ -66,6 +66,31 @@ fn a_refusal_that_is_out_of_date_when_the_table_hears_of_it_is_none() {
 }
 
 #[test]
+fn what_changes_while_the_old_rule_of_a_refused_modification_goes_is_not_lost() {
+    const LATER: Timestamp = Timestamp(NOW.0 + 1);
+    for has_changed in [true, false] {
+        let (table, _) = table(10, 10);
+        let accepted = table.add(flow(None, 1, 2), NOW, None).unwrap();
+        install(&table, accepted, 1);
+        let waiter = Arc::new(Outcomes::default());
+        table.modify(accepted.flow, flow(None, 1, 7), false, NOW, Some(waiter.clone().into())).unwrap();
+        table.complete(&change(&table, accepted.flow), Err(Refusal::no_port(PortNumber(7))), NOW);
+        let removal = change(&table, accepted.flow);
+        if has_changed {
+            table.note_change(port(7), LATER);
+            assert!(retry(&table, &[port(7)]).is_empty(), "it is in the device's hands");
+        }
+        table.complete(&removal, Ok(Outcome::Removed { last: None }), LATER);
+        if has_changed {
+            table.complete(&change(&table, accepted.flow), in_place(2), LATER);
+        }
+        assert!(matches!(look(&table, accepted.flow), Look::Nothing));
+        let is_installed = *waiter.0.lock() == [Settlement::Installed(Placement::Hardware)];
+        assert_eq!(is_installed, has_changed);
+    }
+}
+
+#[test]
 fn who_waits_hears_of_the_outcome_also_if_the_flow_is_tried_again_before_the_worker_tells() {
     let (table, _) = table(10, 10);
     let waiter = Arc::new(Outcomes::default());
