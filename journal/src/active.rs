@@ -45,11 +45,13 @@ impl Active {
         self.file.as_ref().map_or_else(|| self.rest.clone(), |file| file.encoder.rest())
     }
 
-    /// Has changes go to another file from now on; gives the one before. If that fails nothing is changed.
-    pub(super) fn go_on_in(&mut self, made: MadeFile) -> Result<Option<LogFile>, JournalError> {
+    /// Has changes go to another file from now on; gives the one before, and the number of the first record of the new one. If that
+    /// fails nothing is changed.
+    pub(super) fn go_on_in(&mut self, made: MadeFile) -> Result<(Option<LogFile>, u64), JournalError> {
         let next = LogFile::begin(made, self.rest())?;
-        self.number = next.header.number;
-        Ok(self.file.replace(next))
+        let Header { number, first, .. } = next.header;
+        self.number = number;
+        Ok((self.file.replace(next), first))
     }
 }
 

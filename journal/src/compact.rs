@@ -246,14 +246,12 @@ impl Keeper {
             let made = LogFile::make(&self.journal.folder, finished + 1)?;
             self.journal.active.lock().go_on_in(made)
         };
-        let old = match begin() {
+        // The first number is of the moment at which the file begins: who writes goes on at once.
+        let (old, first) = match begin() {
             // A file that is empty yet needs a little room, too.
             Err(_) if self.journal.reserve.lock().give_way() => begin()?,
             begun => begun?,
         };
-        let active = self.journal.active.lock();
-        let (first, _) = active.rest();
-        drop(active);
         self.journal.is_unsynced.store(true, Ordering::Release);
         self.older_files += 1;
         // What is in the old file stays what it is until it is replaced, also if the machine dies.
