@@ -234,7 +234,9 @@ impl Daemon {
         let http = bind_http(&config, &places)?;
         let seed = seed::load_or_make(&config.state_dir())?;
         let kept = config.persist.then(|| config.state_dir());
-        let api = Listeners::new(api_listener, group, config.api.remote.as_ref(), kept.as_deref())?;
+        // A sweep serves nobody from afar, and must not fail by what may have ended the agent, such as a certificate.
+        let remote = config.api.remote.as_ref().filter(|_| !options.sweep);
+        let api = Listeners::new(api_listener, group, remote, kept.as_deref())?;
         let _owner_lock = locks.owner(seed.owner())?;
         let opened = open_journal(&config, &clock)?;
         let objects = config.persist.then(|| ObjectsFile::open(&config.state_dir())).transpose()?;

@@ -245,6 +245,25 @@ fn half_a_configuration_is_refused_with_its_place() {
     }
 }
 
+#[test]
+fn a_sweep_needs_no_certificate() {
+    let folder = new_folder();
+    fs::create_dir_all(&folder).unwrap();
+    let (run, file) = (folder.display(), folder.join("sluiced.toml"));
+    let missing = "certificate = \"/nowhere/a\"\nkey = \"/nowhere/b\"\nclient_ca = \"/nowhere/c\"\n";
+    let config =
+        format!("run_dir = \"{run}/run\"\nlock_dir = \"{run}/locks\"\n[api]\nlisten = \"127.0.0.1:1\"\n{missing}");
+    fs::write(&file, config).unwrap();
+    let start = |more: &[&str]| {
+        let mut command = std::process::Command::new(sluice_tests::daemon::binary("sluiced"));
+        sluice_tests::daemon::run(command.args(["--metrics", "none"]).args(more).arg("--config").arg(&file))
+    };
+    let (served, swept) = (start(&[]), start(&["--sweep"]));
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(served.code == Some(2) && served.err.contains("/nowhere/a"), "{served:?}");
+    assert_eq!(swept.code, Some(0), "{swept:?}");
+}
+
 #[tokio::test]
 async fn clients_outside_the_pid_namespace_of_the_agent_are_let_in() {
     let folder = new_folder();
