@@ -272,7 +272,7 @@ impl Agent {
                 true => tracing::info!("orphans taken over as far as they can be read: {other}"),
                 false => tracing::warn!(
                     "orphans: {other}. They go on forwarding, and flows of the same match are refused (errno 17). `sluice flush \
-                     --orphans` lists and removes them; started with --adopt-orphans the agent takes them over"
+                     --orphans` lists them, and with --yes removes them; started with --adopt-orphans the agent takes them over"
                 ),
             }
         }

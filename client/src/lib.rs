@@ -79,7 +79,7 @@ impl Client {
         Ok(Self { channel: endpoint.connect().await? })
     }
 
-    /// Connects to an agent over TCP, at an address such as `https://dpu7.example:9320`.
+    /// Connects to an agent over TCP, at an address such as `https://dpu7.example:9322`.
     pub async fn remote(address: &str, tls: &Tls) -> Result<Self, Error> {
         let mut config = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(&tls.authority))

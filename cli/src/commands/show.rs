@@ -143,7 +143,7 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
         writeln!(out, "  ORPHANS   {}", statistics::text(orphan))?;
         writeln!(
             out,
-            "            `sluice flush --orphans` lists and removes them; `sluiced --adopt-orphans` takes them over"
+            "            `sluice flush --orphans` lists them, and with --yes removes them; `sluiced --adopt-orphans` takes them over"
         )?;
     }
 
