@@ -11,7 +11,8 @@
 //! Flower and the Open vSwitch datapath read some packets differently, and no rule can change that:
 //! - OVS ignores a header that ends beyond the packet; flower takes what is there.
 //! - Flower does not parse IEEE 802.3 frames with SNAP, transport headers of first fragments, and ARP other than requests
-//!   and replies, so they miss rules that would match; OVS parses them.
+//!   and replies, so they miss rules that would match; OVS parses them. To flower the fields of what it does not parse are
+//!   zeros, so that a match on nothing else in these headers is refused, unless `frag=no` or `op` is matched, too.
 //! - To flower an IPv6 authentication header is the protocol; to OVS the protocol is the one behind it.
 //! - Flower does not recognize PPPoE of another version or code, or without a PPP protocol inside.
 //! - After an edit the checksums are computed anew, so a wrong checksum becomes right. With an IPv6 routing header that

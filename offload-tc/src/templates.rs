@@ -2,8 +2,9 @@
 //!
 //! Where a rule is, its keys with their masks, and what it does follow from the flow's mask, actions and priority, and from
 //! the values that decide something: port, chain, Ethernet type, protocol and the like. Every other value goes into one key,
-//! and nothing else depends on it (`plain` in [`translate`](crate::translate) lists these fields). So of flows that share
-//! the former, one is translated and leaves a *template*: the bytes of its message, and which of them are which bytes of the
+//! and nothing else depends on it (`plain` in [`translate`](crate::translate) lists these fields), but for one thing: zeros
+//! alone in a header that flower does not read in all packets may be refused. So whether they are zeros decides, too. Of
+//! flows that share the former, one is translated and leaves a *template*: the bytes of its message, and which of them are which bytes of the
 //! flow's key. The message of the next flow is a copy with its own values filled in, byte for byte what translation gives. A
 //! flow that translation refuses never finds a template.
 //!
@@ -28,7 +29,7 @@ use sluice_netdev::netlink::message::HEADER;
 use crate::context::Context;
 use crate::digest::Digest;
 use crate::label::Label;
-use crate::translate::plain;
+use crate::translate::{MAY_BE_UNREAD, plain};
 use crate::wire::filter::{self, Filter, FilterId, FilterView, Hook};
 use crate::wire::key::{Key, Order};
 use crate::wire::rule_view::RuleView;
@@ -44,7 +45,7 @@ pub struct Templates {
     layouts: Vec<Slot<Layout>>,
     cached: Vec<Slot<Cached>>,
     hasher: RandomState,
-    /// The deciding bytes of the key of the last lookup.
+    /// The deciding bytes of the key of the last lookup, and of each header that may be unread whether any bit is set.
     decisive: Vec<u8>,
 }
 
@@ -118,6 +119,9 @@ struct Slot<T> {
 struct Layout {
     mask: Weak<Mask>,
     decisive: Box<[u8]>,
+    /// The bits of each header that may be unread. They decide something if all of them are zeros. Each stands by
+    /// itself, for ARP shares its place with the addresses of IPv4.
+    may_be_unread: [Box<[u8]>; MAY_BE_UNREAD.len()],
 }
 
 /// What a template depends on. Weak references keep neither mask nor actions alive, but do keep their addresses from being
@@ -154,6 +158,8 @@ impl Templates {
         let Some(layout) = layout(&mut self.layouts, &self.hasher, matching.mask()) else { return Lookup::Miss };
         self.decisive.clear();
         self.decisive.extend(matching.bytes().iter().zip(&layout.decisive).map(|(byte, bits)| byte & bits));
+        let is_any_set = |of: &[u8]| matching.bytes().iter().zip(of).any(|(byte, bits)| byte & bits != 0);
+        self.decisive.extend(layout.may_be_unread.iter().map(|of| u8::from(is_any_set(of))));
         let addresses = (Arc::as_ptr(matching.mask()).addr(), Arc::as_ptr(&flow.actions).addr());
         let last_hash = self.hasher.hash_one((addresses, flow.priority, &*self.decisive));
         let number = slot_of(last_hash, PLACES);
@@ -208,22 +214,27 @@ fn layout<'l>(layouts: &'l mut [Slot<Layout>], hasher: &RandomState, mask: &Arc<
         if std::mem::replace(&mut place.last_hash, last_hash) != last_hash {
             return None;
         }
-        place.content = Some(Layout { mask: Arc::downgrade(mask), decisive: decisive(mask) });
+        place.content = Some(Layout {
+            mask: Arc::downgrade(mask),
+            decisive: bits_of(plain(), mask).iter().map(|bits| !bits).collect(),
+            may_be_unread: MAY_BE_UNREAD
+                .map(|header| bits_of(plain().filter(|(field, _)| header.contains(&field.spec().attribute)), mask)),
+        });
     }
     place.content.as_ref()
 }
 
-/// The bits of a key's bytes that decide something: all but those of plain fields, whichever headers are present.
-fn decisive(mask: &Mask) -> Box<[u8]> {
-    let mut decisive = vec![u8::MAX; mask.bytes()];
-    for (field, key) in plain() {
+/// The bits of a key's bytes that belong to some fields, whichever headers are present.
+fn bits_of(fields: impl Iterator<Item = (Field, Key)>, mask: &Mask) -> Box<[u8]> {
+    let mut found = vec![0; mask.bytes()];
+    for (field, key) in fields {
         for byte in 0..bytes_of(key) {
             if let Some((from, bits)) = byte_of(field, byte, mask) {
-                decisive[from] &= !bits;
+                found[from] |= bits;
             }
         }
     }
-    decisive.into()
+    found.into()
 }
 
 /// The place of a field's byte among the bytes of a key, counted from the lowest, and which of its bits are the field's.

@@ -187,6 +187,39 @@ fn an_operation_of_arp_is_matched_as_ovs_dumps_it() {
 }
 
 #[test]
+fn zeros_alone_are_refused_in_a_header_that_flower_does_not_read_in_all_packets() {
+    let key = |protocol: u8, frag: &str, header: &str| {
+        format!("in_port(1),eth(),eth_type(0x0800),ipv4(proto={protocol}{frag}),{header}")
+    };
+    for (protocol, zeros, other, named) in [
+        (1, "icmp(type=0,code=0)", "icmp(type=8,code=0)", "icmp.type"),
+        (1, "icmp(code=0)", "icmp(code=1)", "icmp.code"),
+        (6, "tcp(dst=0/0xfc00)", "tcp(dst=0x400/0xfc00)", "tcp.dst"),
+        (6, "tcp_flags(-syn)", "tcp_flags(+syn)", "tcp_flags"),
+        (6, "tcp(src=0),tcp_flags(-syn)", "tcp(src=0),tcp_flags(+syn)", "tcp.src"),
+        (17, "udp(dst=0)", "udp(src=0,dst=53)", "udp.dst"),
+        (132, "sctp(src=0)", "sctp(src=5)", "sctp.src"),
+        (115, "l2tpv3(sid=0)", "l2tpv3(sid=5)", "l2tpv3.sid"),
+    ] {
+        let words = refusal(NEW, &key(protocol, "", zeros), "2");
+        assert!(words.contains(named) && words.contains("match frag=no"), "{zeros}: {words}");
+        assert!(rule(NEW, &key(protocol, "", other), "2").is_ok(), "{other}");
+        assert!(rule(NEW, &key(protocol, ",frag=no", zeros), "2").is_ok(), "{zeros}");
+    }
+    let arp = |fields: &str| format!("in_port(1),eth(),eth_type(0x0806),arp({fields})");
+    for (zeros, other, named) in [
+        ("sip=0.0.0.0", "sip=10.0.0.1", "arp.sip"),
+        ("sip=0.0.0.0,tha=00:00:00:00:00:00", "sip=0.0.0.0,tip=10.0.0.1", "arp.sip"),
+        ("tha=00:00:00:00:00:00", "sha=02:00:00:00:00:01", "arp.tha"),
+    ] {
+        let words = refusal(NEW, &arp(zeros), "2");
+        assert!(words.contains(named) && words.contains("match op"), "{zeros}: {words}");
+        assert!(rule(NEW, &arp(other), "2").is_ok(), "{other}");
+        assert!(rule(NEW, &arp(&format!("{zeros},op=1")), "2").is_ok(), "{zeros}");
+    }
+}
+
+#[test]
 fn what_act_pedit_does_not_find_behind_ipv6_is_refused_with_that_reason() {
     let key = |protocol: u8| format!("in_port(1),eth(),eth_type(0x86dd),ipv6(proto={protocol},frag=no)");
     for (protocol, actions) in

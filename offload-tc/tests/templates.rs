@@ -154,6 +154,22 @@ fn a_value_that_may_be_refused_has_no_place_in_a_template() {
 }
 
 #[test]
+fn zeros_alone_are_not_of_the_template_of_other_values_where_they_may_be_refused() {
+    let mut maker = Maker::new();
+    for line in [
+        "in_port(1),eth_type(0x0800),ipv4(proto=17),udp(src=#/0xff00,dst=#) 2",
+        "in_port(1),eth_type(0x0800),ipv4(src=10.0.0.1,proto=1),icmp(type=#,code=0) 2",
+        "in_port(1),eth_type(0x0806),arp(tip=0.0.0.#) 2",
+    ] {
+        maker.know(&line.replace('#', "1"));
+        assert!(maker.request(&line.replace('#', "2")).1, "{line}");
+        let zeros = maker.flow(&line.replace('#', "0"));
+        assert!(translate::rule(&zeros, AgentId(5), &maker.lab).is_err(), "{line}");
+        assert!(!matches!(maker.templates.look_up(&zeros, &maker.lab), Lookup::Hit(_)), "{line}");
+    }
+}
+
+#[test]
 fn templates_are_forgotten_on_demand() {
     let mut maker = Maker::new();
     maker.know(&numbered(UDP, 1));

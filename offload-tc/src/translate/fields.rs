@@ -65,6 +65,22 @@ pub(crate) fn plain() -> impl Iterator<Item = (Field, Key)> {
     rows.chain([(Field::TunnelId, Key::EncKeyId)])
 }
 
+/// Headers that flower leaves unread in some packets, whose fields are zeros to it: the transport header of first fragments,
+/// and ARP other than requests and replies. A match on nothing but zeros in one of them may be refused.
+pub(crate) const MAY_BE_UNREAD: [&[Attribute]; 2] = [
+    &[
+        Attribute::Tcp,
+        Attribute::TcpFlags,
+        Attribute::Udp,
+        Attribute::Sctp,
+        Attribute::Icmp,
+        Attribute::Icmpv6,
+        Attribute::L2tpv3,
+        Attribute::Ipsec,
+    ],
+    &[Attribute::Arp],
+];
+
 /// The rows of an attribute.
 pub(super) fn of_attribute(attribute: Attribute) -> impl Iterator<Item = (Field, Key)> {
     FIELDS.iter().copied().filter(move |(field, _)| field.spec().attribute == attribute)

@@ -297,7 +297,14 @@ impl Consumer<'_> {
             }
             self.exactly(Key::ArpOp, operation.into());
         }
-        self.all_of(Attribute::Arp)
+        let before = self.flower.keys.len();
+        self.all_of(Attribute::Arp)?;
+        match self.first_matched(&[Attribute::Arp]) {
+            Some(field) if operation.is_none() && self.are_zeros(before) => {
+                Err(refuse(field, "flower reads zeros in what is neither a request nor a reply; match op"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn labels(&mut self) -> Result<(), Refusal> {
@@ -354,18 +361,31 @@ impl Consumer<'_> {
             _ => return Ok(()),
         };
         self.sessions()?;
-        let is_fragment = self.flower.get(Key::Flags).is_some_and(|(value, _)| value & FRAGMENT != 0);
-        for attribute in attributes {
-            let before = self.flower.keys.len();
-            self.all_of(*attribute)?;
-            if is_fragment && self.flower.keys.len() > before {
-                // `fl_classify` does not ask for `FLOW_DISSECTOR_F_PARSE_1ST_FRAG`.
-                let spec = attribute.fields().find(|spec| self.full.mask.get(spec.field) != 0);
-                let field = spec.map_or(Field::Ipv4Frag, |spec| spec.field);
-                return Err(refuse(field, "flower reads no transport header of a fragment"));
-            }
+        let before = self.flower.keys.len();
+        attributes.iter().try_for_each(|attribute| self.all_of(*attribute))?;
+        if self.shape.is_whole {
+            return Ok(());
         }
-        Ok(())
+        // `fl_classify` does not ask for `FLOW_DISSECTOR_F_PARSE_1ST_FRAG`.
+        let is_fragment = self.flower.get(Key::Flags).is_some_and(|(value, _)| value & FRAGMENT != 0);
+        match self.first_matched(attributes) {
+            Some(field) if is_fragment => Err(refuse(field, "flower reads no transport header of a fragment")),
+            Some(field) if self.are_zeros(before) => {
+                Err(refuse(field, "flower reads zeros in every first fragment; match frag=no"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The first field of some attributes that is matched.
+    fn first_matched(&self, attributes: &[Attribute]) -> Option<Field> {
+        let mut fields = attributes.iter().flat_map(|attribute| attribute.fields()).map(|spec| spec.field);
+        fields.find(|field| self.full.mask.get(*field) != 0)
+    }
+
+    /// Whether the keys from a place on have no bit that must be set, as is so of a header that flower does not read.
+    fn are_zeros(&self, from: usize) -> bool {
+        self.flower.keys.iter().skip(from).all(|key| key.value == 0)
     }
 
     fn connection(&mut self) -> Result<(), Refusal> {

@@ -32,7 +32,7 @@ use crate::rule::{Caveat, Rule};
 use crate::wire::action::MAX_ACTIONS;
 use crate::wire::filter::Filter;
 
-pub(crate) use fields::plain;
+pub(crate) use fields::{MAY_BE_UNREAD, plain};
 pub use mirror::{Mirror, mirror};
 pub use refuse::Unreadable;
 
