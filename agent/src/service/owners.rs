@@ -122,7 +122,9 @@ impl Service {
             done.deleted += 1;
             return self.try_want(replacement, flow);
         }
-        if known.flow.actions == flow.actions && known.flow.expiry == flow.expiry {
+        let is_as_known = known.flow.actions == flow.actions && known.flow.expiry == flow.expiry;
+        // One that is withheld is accepted anew, for the ports that have its numbers now.
+        if is_as_known && known.gone_ports.is_empty() {
             done.unchanged += 1;
             return Ok(known.id);
         }

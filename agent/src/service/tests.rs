@@ -307,3 +307,22 @@ fn a_flow_is_explained_whether_it_exists_or_not() {
         assert_eq!((known.view.state, known.expires.idle), (FlowState::Offloaded, Some(PATIENCE)));
     }
 }
+
+#[test]
+fn a_flow_that_its_owner_wants_again_is_accepted_for_the_port_that_has_the_number_now() {
+    let mut world = World::new(Config::default());
+    world.start();
+    let (service, owner) = (&world.service, Origin::Controller("ovn".parse().unwrap()));
+    let wanted = udp(1, "2").with_origin(owner);
+    let replaced = || {
+        let mut replacement = service.replace(owner);
+        service.want(&mut replacement, &wanted).unwrap();
+        service.sweep(replacement).durable().unwrap().outcome(PATIENCE).unwrap()
+    };
+    assert_eq!(replaced(), Replaced { added: 1, ..Replaced::default() });
+    assert_eq!(replaced(), Replaced { unchanged: 1, ..Replaced::default() });
+    drop(service.remove::<Port>(&PortNumber(2)).unwrap());
+    drop(service.put(Port { name: "other".parse().unwrap(), ..port(2) }).unwrap());
+    assert_eq!(replaced(), Replaced { changed: 1, ..Replaced::default() });
+    assert_eq!(world.state(&wanted), Some(FlowState::Offloaded));
+}

@@ -78,8 +78,10 @@ impl<'a> AgentIntake<'a> {
                     return Err(TableError::OtherOrigin(ufid, known.flow.origin));
                 }
                 Some(known) if ufid == flow.ufid && known.flow.matching() == flow.matching() => {
-                    let is_as_known =
-                        known.flow.actions == flow.actions && known.flow.brings_meters == flow.brings_meters;
+                    // One that is withheld is accepted anew, for the ports that have its numbers now.
+                    let is_as_known = known.flow.actions == flow.actions
+                        && known.flow.brings_meters == flow.brings_meters
+                        && known.gone_ports.is_empty();
                     if !is_as_known {
                         self.agent.queue.modify(flow.clone(), false, None)?;
                     }

@@ -130,13 +130,14 @@ mod tests {
     use sluice_flow::text::{parse_actions, parse_key};
     use sluice_flow::time::MonotonicClock;
     use sluice_flow::ufid::Seed;
-    use sluice_flow::{Expiry, Flow, MaskedKey, Priority};
+    use sluice_flow::{Expiry, Flow, MaskedKey, Port, PortKind, PortNumber, Priority};
     use sluice_host::lifecycle::StopReport;
+    use sluice_host::liveness::Progress;
     use sluice_offload_soft::SoftNic;
     use tokio::runtime::Runtime;
 
     use super::*;
-    use crate::agent::Keeping;
+    use crate::agent::{Keeping, Parts};
 
     /// Wants one flow for a moment.
     struct Fleeting;
@@ -147,20 +148,28 @@ mod tests {
         }
 
         fn run(&mut self, intake: &dyn Intake, _: &dyn Fn() -> bool) {
-            let matching = parse_key("in_port(1),eth_type(0x0800)", &()).unwrap().matching;
-            let (key, actions) = (MaskedKey::new(&matching), parse_actions("2", &()).unwrap());
-            let flow = Flow::new(None, key, actions, Priority::default(), Expiry::default(), intake.seed());
+            let flow = flow(intake.seed());
             intake.put(flow.clone()).unwrap();
             intake.delete(flow.ufid);
         }
     }
 
-    /// Runs it on an agent whose workers run or do not, and stops that.
-    fn stopped(has_workers: bool, patience: Duration) -> StopReport {
+    /// From port 1 to port 2.
+    fn flow(seed: &Seed) -> Flow {
+        let matching = parse_key("in_port(1),eth_type(0x0800)", &()).unwrap().matching;
+        let (key, actions) = (MaskedKey::new(&matching), parse_actions("2", &()).unwrap());
+        Flow::new(None, key, actions, Priority::default(), Expiry::default(), seed)
+    }
+
+    fn agent() -> (Arc<Agent>, Parts) {
         let clock = Arc::new(MonotonicClock::new());
         let backend = Arc::new(SoftNic::new(&OpenConfig::new("test", clock.clone())));
-        let (agent, parts) =
-            Agent::with_keeping(backend, Keeping::default(), Config::default(), Seed([7; 16]), clock).unwrap();
+        Agent::with_keeping(backend, Keeping::default(), Config::default(), Seed([7; 16]), clock).unwrap()
+    }
+
+    /// Runs it on an agent whose workers run or do not, and stops that.
+    fn stopped(has_workers: bool, patience: Duration) -> StopReport {
+        let (agent, parts) = agent();
         let runtime = Runtime::new().unwrap();
         let mut lifecycle = Lifecycle::new(runtime.handle().clone());
         if has_workers {
@@ -175,5 +184,28 @@ mod tests {
         assert!(stopped(true, ANSWER_TIME).is_clean());
         let report = stopped(false, Duration::ZERO);
         assert_eq!(report.to_string(), "source leaves rules in the device: 1 flows did not end within 0 s");
+    }
+
+    #[test]
+    fn a_flow_that_a_source_brings_again_is_accepted_for_the_port_that_has_the_number_now() {
+        let (agent, _parts) = agent();
+        let progress = Progress::default();
+        let intake = AgentIntake::new(&agent, Origin::OpenVswitch, &progress);
+        let attach = |name: &str| {
+            let port = Port { number: PortNumber(2), name: name.parse().unwrap(), kind: PortKind::Physical };
+            intake.attach(port).unwrap();
+        };
+        let flow = flow(intake.seed());
+        let view = || agent.table.view(agent.table.find(flow.ufid).unwrap()).unwrap();
+        attach("old");
+        intake.put(flow.clone()).unwrap();
+        let before = view().generation;
+        intake.put(flow.clone()).unwrap();
+        assert_eq!(view().generation, before, "nothing has changed");
+        intake.detach(PortNumber(2));
+        attach("new");
+        assert_eq!(view().gone_ports.len(), 1);
+        intake.put(flow.clone()).unwrap();
+        assert!(view().gone_ports.is_empty());
     }
 }
