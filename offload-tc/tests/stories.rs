@@ -220,6 +220,41 @@ fn zeros_alone_are_refused_in_a_header_that_flower_does_not_read_in_all_packets(
 }
 
 #[test]
+fn the_length_of_a_packet_is_not_compared_behind_what_changes_it() {
+    const CHECK: &str = "check_pkt_len(size=200,gt(2),le(3))";
+    let plain = "in_port(1),eth_type(0x0800),ipv4(frag=no)";
+    let (any, some_tags) = ("in_port(1)", "in_port(1),eth_type(0x8100),vlan(vid=7)");
+    let tag = "in_port(1),eth_type(0x8100),vlan(vid=7),encap(eth_type(0x0800),ipv4(frag=no))";
+    let tags = "in_port(1),eth_type(0x88a8),vlan(vid=7),encap(eth_type(0x8100),vlan(vid=8),encap(eth_type(0x0800)))";
+    let label = "in_port(1),eth_type(0x8847),mpls(label=1)";
+    let push_label = "push_mpls(label=10,tc=0,ttl=64,bos=1,eth_type=0x8847)";
+    for (key, before) in [
+        (plain, push_label),
+        (label, "pop_mpls(eth_type=0x0800)"),
+        (plain, "push_vlan(vid=5,pcp=0),push_vlan(vid=6,pcp=0)"),
+        (tag, "push_vlan(vid=5,pcp=0)"),
+        (any, "push_vlan(vid=5,pcp=0)"),
+        (some_tags, "pop_vlan"),
+        (tags, "pop_vlan"),
+    ] {
+        let words = refusal(NEW, key, &format!("{before},{CHECK}"));
+        assert!(words.starts_with("action check_pkt_len: ") && words.contains("has changed it"), "{before}: {words}");
+        let inner = format!("check_pkt_len(size=9,gt({before},{CHECK}),le(3))");
+        assert!(refusal(NEW, key, &inner).contains("has changed it"), "{inner}");
+    }
+    for (key, actions) in [
+        (plain, format!("push_vlan(vid=5,pcp=0),{CHECK}")),
+        (plain, format!("push_vlan(vid=5,pcp=0),pop_vlan,{CHECK}")),
+        (tag, format!("pop_vlan,{CHECK}")),
+        (plain, format!("check_pkt_len(size=200,gt({push_label},2),le(3))")),
+        (plain, format!("set(eth(dst=02:00:00:00:00:07)),{CHECK}")),
+    ] {
+        let made = rule(NEW, key, &actions);
+        assert!(made.is_ok(), "{actions}: {made:?}");
+    }
+}
+
+#[test]
 fn what_act_pedit_does_not_find_behind_ipv6_is_refused_with_that_reason() {
     let key = |protocol: u8| format!("in_port(1),eth(),eth_type(0x86dd),ipv6(proto={protocol},frag=no)");
     for (protocol, actions) in

@@ -96,6 +96,8 @@ impl Translator<'_> {
             FlowAction::Set(set) => self.set(set)?,
             FlowAction::SetTunnel(set) => self.set_tunnel(set, behind)?,
             FlowAction::PopVlan => {
+                // The outermost tag is beside the packet (`skb_vlan_untag`), and counted by nobody.
+                self.shape.is_length_stale |= self.shape.tags > 1 || !self.shape.is_every_tag_known;
                 self.shape.tags = self.shape.tags.saturating_sub(1);
                 self.pipe(Operation::Vlan(Vlan::Pop));
             }
@@ -106,6 +108,7 @@ impl Translator<'_> {
                 if !super::matching::is_tag(tag.tpid) {
                     return Err(refuse_action(kind, "the kernel knows tags of 0x8100 and 0x88a8 only"));
                 }
+                self.shape.is_length_stale |= self.shape.tags > 0 || !self.shape.is_every_tag_known;
                 self.shape.tags += 1;
                 self.pipe(Operation::Vlan(Vlan::Push { protocol: tag.tpid, id: tag.vid, priority: tag.pcp }));
             }
@@ -113,6 +116,7 @@ impl Translator<'_> {
                 if entry.ttl == 0 {
                     return Err(refuse_action(kind, "the kernel pushes no label with a TTL of 0"));
                 }
+                self.shape.is_length_stale = true;
                 self.shape = Shape { eth_type: Some(entry.eth_type), protocol: None, ..self.shape };
                 self.pipe(Operation::Mpls(Mpls::Push(Entry {
                     protocol: Some(entry.eth_type),
@@ -123,6 +127,7 @@ impl Translator<'_> {
                 })));
             }
             FlowAction::PopMpls(eth_type) => {
+                self.shape.is_length_stale = true;
                 self.shape = Shape { eth_type: Some(*eth_type), protocol: None, is_whole: false, ..self.shape };
                 self.pipe(Operation::Mpls(Mpls::Pop { protocol: *eth_type }));
             }
@@ -393,6 +398,10 @@ impl Translator<'_> {
         }
         if length == 0 {
             return Err(refuse_action(ActionKind::CheckPktLen, "tc takes a length of 0 for any"));
+        }
+        if self.shape.is_length_stale {
+            let reason = "tc compares the length that the packet came with, and a push or pop in front has changed it";
+            return Err(refuse_action(ActionKind::CheckPktLen, reason));
         }
         let [less_or_equal, greater] = lists;
         let police = Police { conform: Control::Pipe, rate: None, burst: 0, mtu: length.into(), packets: None };

@@ -41,6 +41,10 @@ pub(super) struct Shape {
     pub(super) is_whole: bool,
     /// The number of VLAN tags.
     pub(super) tags: usize,
+    /// There are no tags behind those.
+    pub(super) is_every_tag_known: bool,
+    /// Its length is not the one that act_police compares, which is that at its arrival (`sch_handle_ingress`).
+    pub(super) is_length_stale: bool,
     /// The lowest possible TTL or hop limit.
     pub(super) least_ttl: u8,
     /// It came through a tunnel, whose header is still known.
@@ -187,9 +191,9 @@ impl Consumer<'_> {
         for (key, value) in keys {
             self.exactly(*key, (*value).into());
         }
+        let is_last = matches!((outer, inner), (Some(Tag::Absent), _) | (_, Some(Tag::Absent))) || eth_type.is_some();
+        self.shape.is_every_tag_known = is_last || said.is_some();
         if let Some(count) = said {
-            let is_last =
-                matches!((outer, inner), (Some(Tag::Absent), _) | (_, Some(Tag::Absent))) || eth_type.is_some();
             self.said_number_of_tags(count, is_last)?;
         }
         Ok(keys.first().map_or(ANY_PROTOCOL, |(_, outer)| *outer))
