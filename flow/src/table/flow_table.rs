@@ -107,7 +107,8 @@ impl FlowTable {
         self.chains.is_held(chain)
     }
 
-    /// Takes new actions and expiry for a flow on. With `keep_old_rule` the old rule stays if the device refuses the new.
+    /// Takes new actions and expiry for a flow on. With `keep_old_rule` the old rule stays if the device refuses the new, unless a port went
+    /// [meanwhile](FlowTable::withhold) that the old rule names.
     pub fn modify(
         &self,
         id: FlowId,

@@ -7,7 +7,7 @@ use crate::cause::Cause;
 use crate::event::EndReason;
 use crate::flow::Flow;
 use crate::id::{FlowId, Generation};
-use crate::port::GonePort;
+use crate::port::{GonePort, PortNumber};
 use crate::refusal::Refusal;
 use crate::table::chains::Member;
 use crate::table::queue::Lane;
@@ -36,6 +36,8 @@ pub(super) struct Life {
     pub(super) withheld: Option<Box<Withheld>>,
     /// Leave the old rule in place if this modification is refused.
     pub(super) keep_old_rule: bool,
+    /// A port went while this was wanted: rules of earlier generations may name it, and none of them is what is wanted again.
+    pub(super) port_gone_at: Generation,
     /// A change is with the backend.
     pub(super) in_flight: bool,
     /// The rule that the device said meanwhile that it has lost: perhaps the one that the change is about to name.
@@ -96,6 +98,7 @@ impl Life {
             refusal: None,
             withheld: None,
             keep_old_rule: false,
+            port_gone_at: Generation::NONE,
             in_flight: false,
             lost: None,
             stuck: false,
@@ -181,6 +184,12 @@ impl Life {
         self.withheld.as_ref().map_or(&[], |withheld| &withheld.ports)
     }
 
+    /// Whether this port is named by what is wanted, or perhaps by a rule that is in the device or on its way there.
+    pub(super) fn may_name_port(&self, port: PortNumber) -> bool {
+        let rule_names_port = self.installed.as_ref().is_some_and(|rule| rule.flow.names_port(port));
+        self.flow.names_port(port) || rule_names_port || self.in_flight
+    }
+
     /// The difference between wanted and installed, as the next thing to do.
     pub(super) fn step(&self) -> Step {
         if self.stuck {
@@ -205,7 +214,9 @@ impl Life {
     /// Takes a refusal of what `generation` wanted. Says whether what is wanted is the old rule again.
     pub(super) fn refuse(&mut self, generation: Generation, refusal: Arc<Refusal>) -> bool {
         self.refusal = Some((generation, refusal));
-        if let (Some(rule), true, true) = (&mut self.installed, self.keep_old_rule, generation == self.generation) {
+        let is_kept = self.keep_old_rule && generation == self.generation;
+        let old_rule = self.installed.as_mut().filter(|rule| is_kept && rule.generation >= self.port_gone_at);
+        if let Some(rule) = old_rule {
             // As the caller asked: what the device has is what is wanted again.
             self.flow = rule.flow.clone();
             rule.generation = self.generation;

@@ -11,7 +11,7 @@ use crate::cause::Cause;
 use crate::event::Wish;
 use crate::flow::Flow;
 use crate::id::Generation;
-use crate::port::GonePort;
+use crate::port::{GonePort, PortNumber};
 use crate::refusal::Refusal;
 use crate::table::FlowState;
 use crate::table::chains::Member;
@@ -239,6 +239,15 @@ impl Record {
             Self::Free | Self::Over(_) => false,
             Self::Fresh { .. } | Self::Settled { .. } => true,
             Self::Unsettled(life) => life.end.is_none(),
+        }
+    }
+
+    /// Whether this port is named by what is wanted, or perhaps by a rule that is in the device or on its way there.
+    pub(super) fn may_name_port(&self, port: PortNumber) -> bool {
+        match self {
+            Self::Unsettled(life) => life.may_name_port(port),
+            // The rule of any other is what is wanted.
+            other => other.flow().is_some_and(|flow| flow.names_port(port)),
         }
     }
 

@@ -20,7 +20,12 @@ impl FlowTable {
         self.visit_wanted(
             &mut |id, life| {
                 let is_known = life.gone_ports().iter().any(|gone| gone.number == port.number);
-                if is_known || !life.flow.names_port(port.number) {
+                if is_known {
+                    return None;
+                }
+                if !life.flow.names_port(port.number) {
+                    // A refused modification would go back to it.
+                    life.port_gone_at = life.generation;
                     return None;
                 }
                 let mut ports = life.gone_ports().to_vec();
@@ -77,7 +82,9 @@ impl FlowTable {
         for slot in self.arena.slots() {
             let accepted = self.arena.slot(slot).and_then(|(id, mut record)| {
                 // Looked at first: to change a record takes memory.
-                record.flow().filter(|flow| record.is_wanted() && flow.names_port(port.number))?;
+                if !record.is_wanted() || !record.may_name_port(port.number) {
+                    return None;
+                }
                 record.change(|life| change(id, life))?
             });
             if let Some(accepted) = accepted {
@@ -101,6 +108,10 @@ impl FlowTable {
             life.unsettled = true;
         }
         let reply_to = life.reply_to.take();
-        self.changed(id, life, now, reply_to)
+        let accepted = self.changed(id, life, now, reply_to);
+        if life.withheld.is_some() {
+            life.port_gone_at = life.generation;
+        }
+        accepted
     }
 }

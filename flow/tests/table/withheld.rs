@@ -1,10 +1,11 @@
 //! Flows whose ports are gone.
 
+use sluice_flow::backend::{Handle, Operation};
 use sluice_flow::port::GonePort;
 use sluice_flow::table::{Accepted, Look};
 use sluice_flow::{Cause, FlowState, FlowTable, PortNumber, Refusal, Timestamp};
 
-use super::{change, complete, flow, in_place, install, look, table};
+use super::{change, complete, flow, in_place, install, look, no, table};
 
 fn gone(number: u32, name: &str) -> GonePort {
     GonePort { number: PortNumber(number), name: name.parse().unwrap() }
@@ -102,4 +103,50 @@ fn a_rule_that_the_device_takes_while_its_port_goes_is_taken_out_again() {
     assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Pending, "never said to be offloaded");
     complete(&table, &change(&table, accepted.flow), None);
     assert_eq!(table.view(accepted.flow).unwrap().state, FlowState::Refused);
+}
+
+#[test]
+fn a_refused_modification_does_not_go_back_to_a_rule_that_names_a_port_that_went_meanwhile() {
+    // Of the old rule, and of neither rule.
+    for (port, stays) in [(2, false), (9, true)] {
+        let (table, _) = table(10, 10);
+        let accepted = table.add(flow(None, 1, 2), Timestamp(1), None).unwrap();
+        install(&table, accepted, 7);
+        table.modify(accepted.flow, flow(None, 1, 3), true, Timestamp(2), None).unwrap();
+        assert!(withhold(&table, &gone(port, "old")).is_empty(), "what is wanted does not name it");
+        complete(&table, &change(&table, accepted.flow), Some(Err(no())));
+        if !stays {
+            let removal = change(&table, accepted.flow);
+            assert!(matches!(removal.operation, Operation::Remove(Handle(7))));
+            complete(&table, &removal, None);
+        }
+        assert!(matches!(look(&table, accepted.flow), Look::Nothing));
+        let state = table.view(accepted.flow).unwrap().state;
+        assert_eq!(state, if stays { FlowState::Offloaded } else { FlowState::Refused });
+    }
+}
+
+#[test]
+fn a_refused_modification_of_a_withheld_flow_does_not_go_back_to_its_old_rule() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), Timestamp(1), None).unwrap();
+    install(&table, accepted, 7);
+    withhold(&table, &gone(2, "old"));
+    for output in [3, 4] {
+        table.modify(accepted.flow, flow(None, 1, output), true, Timestamp(6), None).unwrap();
+    }
+    complete(&table, &change(&table, accepted.flow), Some(Err(no())));
+    assert!(matches!(change(&table, accepted.flow).operation, Operation::Remove(Handle(7))));
+}
+
+#[test]
+fn a_rule_that_the_device_took_after_its_port_went_is_not_gone_back_to() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), Timestamp(1), None).unwrap();
+    let late = change(&table, accepted.flow);
+    table.modify(accepted.flow, flow(None, 1, 3), true, Timestamp(2), None).unwrap();
+    assert!(withhold(&table, &gone(2, "old")).is_empty(), "what is wanted does not name it");
+    complete(&table, &late, Some(in_place(7)));
+    complete(&table, &change(&table, accepted.flow), Some(Err(no())));
+    assert!(matches!(change(&table, accepted.flow).operation, Operation::Remove(Handle(7))));
 }
