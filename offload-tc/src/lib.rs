@@ -22,6 +22,8 @@
 //!   wrong, where software forwards.
 //! - Packets of a connection that a helper expected are `+rel` until the connection is answered and `+est` afterwards; OVS
 //!   says `+new+rel` or `+rel`, and then `+est+rel`. A match on two of them is refused, since no packet would ever match.
+//! - A packet to an internal port is delivered as one for this host, also where it is flooded there and is for another machine, and the
+//!   host may send it on. OVS's own offload does the same.
 //! - `check_pkt_len` compares the length that a packet came with (`tcf_police_mtu_check`), OVS the one that it has. Behind a
 //!   push or pop that changes it the action is refused in the same flow; in a later chain it compares the former.
 //! - Of Geneve's headers that packets get, none says that it has a critical option (`act_tunnel_key`); those of OVS say so where one is.
