@@ -115,9 +115,13 @@ pub(crate) fn flows_that_ovs_hands_over_in_vain_are_not_looked_for_one_by_one() 
         std::thread::sleep(Duration::from_secs(1));
     }
     let before = looks();
+    eventually("the first may be handed over again", || refused() < FLOWS);
+    let began = Instant::now();
     eventually("all may be handed over again", || refused() == 0);
     eventually("it is looked whether they are there", || looks() > before);
-    assert!((1..=3).contains(&(looks() - before)), "{before} times, and then {}", looks());
+    // On a busy machine they were refused further apart: a look every ten seconds, and those at the ends of that time.
+    let most = began.elapsed().as_secs() / 10 + 3;
+    assert!(u64::from(looks() - before) <= most, "{before} times, and then {}, where {most} more may be", looks());
 }
 
 /// Packets come before the agent has put their flow in. They differ where the flow does not look, for which Open vSwitch gives each another UFID.
