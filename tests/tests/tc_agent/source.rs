@@ -96,7 +96,10 @@ pub(crate) fn programs() -> Option<PathBuf> {
 /// Starts an agent, and waits until it has the ports of the datapath: when a device gets its first filters, Linux 6.1 loses what is being sent
 /// out of it (`qdisc_graft` in `net/sched/sch_api.c`).
 pub(crate) fn start(switch: &Switch, tables: &str) -> Daemon {
-    let daemon = switch.start_on::<&str>(&[], KEYS, tables);
+    once_read(switch.start_on::<&str>(&[], KEYS, tables))
+}
+
+fn once_read(daemon: Daemon) -> Daemon {
     eventually("the datapath is read", || daemon.metric("sluice_source_up{source=\"ovs\"}") == Some(1.0));
     daemon
 }
@@ -390,7 +393,8 @@ pub(crate) fn a_sweep_takes_out_what_ovs_wanted_of_a_killed_agent_and_leaves_wha
     let start = || {
         // What an end takes out, a sweep does not.
         let keys = format!("{KEYS}\non_exit = \"flush\"");
-        beside.switch.start_on::<&str>(&[], &keys, "[[port]]\nnumber = 1000\nname = \"other\"\n[source.ovs]\n")
+        let tables = "[[port]]\nnumber = 1000\nname = \"other\"\n[source.ovs]\n";
+        once_read(beside.switch.start_on::<&str>(&[], &keys, tables))
     };
     let mut daemon = start();
     let sweep = |daemon: &Daemon| {
