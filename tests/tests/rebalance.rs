@@ -128,7 +128,8 @@ fn rates_that_differ_by_noise_move_nothing() {
         }
     }
     assert_eq!(moved[0], 0, "no rate is known before the second look");
-    assert!(moved[1] >= HARDWARE, "{moved:?}");
+    // On a busy machine the worker may tell of them while the next round is looked at.
+    assert!(moved[1] + moved[2] >= HARDWARE, "{moved:?}");
     assert!(moved[8..].iter().sum::<usize>() <= 2, "{moved:?}");
     let returned = ways.values().filter(|ways| ways.len() > 1).count();
     assert_eq!(returned, 0, "{returned} flows went to and fro");
