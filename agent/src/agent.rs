@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, TryRecvError, at, never, select};
 use parking_lot::Mutex;
 use sluice_flow::backend::{DeviceEvent, Holding, NoEvent, OpenConfig};
 use sluice_flow::meter::MeterId;
-use sluice_flow::port::PortMap;
+use sluice_flow::port::{GonePort, PortMap};
 use sluice_flow::table::Limits;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Backend, Clock, EndReason, FlowTable, Refusal};
@@ -211,6 +211,12 @@ impl Agent {
     /// The ports.
     pub fn ports(&self) -> Arc<PortMap> {
         self.object_store.ports()
+    }
+
+    /// Whether other ports have numbers of these by now, for which the flows that are withheld for these may be accepted anew.
+    pub(crate) fn has_in_place_of(&self, gone: &[GonePort]) -> bool {
+        let ports = self.ports();
+        gone.iter().any(|gone| ports.get(gone.number).is_some())
     }
 
     /// What the device has counted beside flows, as of the last poll.

@@ -123,8 +123,9 @@ impl Service {
             return self.try_want(replacement, flow);
         }
         let is_as_known = known.flow.actions == flow.actions && known.flow.expiry == flow.expiry;
-        // One that is withheld is accepted anew, for the ports that have its numbers now.
-        if is_as_known && known.gone_ports.is_empty() {
+        // One that is withheld is accepted anew for the ports that have its numbers now, if any have: without, it would be taken by whichever
+        // port comes next.
+        if is_as_known && !agent.has_in_place_of(&known.gone_ports) {
             done.unchanged += 1;
             return Ok(known.id);
         }

@@ -322,6 +322,12 @@ fn a_flow_that_its_owner_wants_again_is_accepted_for_the_port_that_has_the_numbe
     assert_eq!(replaced(), Replaced { added: 1, ..Replaced::default() });
     assert_eq!(replaced(), Replaced { unchanged: 1, ..Replaced::default() });
     drop(service.remove::<Port>(&PortNumber(2)).unwrap());
+    assert_eq!(
+        replaced(),
+        Replaced { unchanged: 1, ..Replaced::default() },
+        "it stays withheld for the one that is gone"
+    );
+    assert_eq!(service.view().named(wanted.ufid).unwrap().gone_ports.len(), 1);
     drop(service.put(Port { name: "other".parse().unwrap(), ..port(2) }).unwrap());
     assert_eq!(replaced(), Replaced { changed: 1, ..Replaced::default() });
     assert_eq!(world.state(&wanted), Some(FlowState::Offloaded));

@@ -78,10 +78,11 @@ impl<'a> AgentIntake<'a> {
                     return Err(TableError::OtherOrigin(ufid, known.flow.origin));
                 }
                 Some(known) if ufid == flow.ufid && known.flow.matching() == flow.matching() => {
-                    // One that is withheld is accepted anew, for the ports that have its numbers now.
+                    // One that is withheld is accepted anew for the ports that have its numbers now, if any have: without, it would be taken
+                    // by whichever port comes next.
                     let is_as_known = known.flow.actions == flow.actions
                         && known.flow.brings_meters == flow.brings_meters
-                        && known.gone_ports.is_empty();
+                        && !self.agent.has_in_place_of(&known.gone_ports);
                     if !is_as_known {
                         self.agent.queue.modify(flow.clone(), false, None)?;
                     }

@@ -203,6 +203,8 @@ mod tests {
         intake.put(flow.clone()).unwrap();
         assert_eq!(view().generation, before, "nothing has changed");
         intake.detach(PortNumber(2));
+        intake.put(flow.clone()).unwrap();
+        assert_eq!(view().gone_ports.len(), 1, "it stays withheld for the one that is gone");
         attach("new");
         assert_eq!(view().gone_ports.len(), 1);
         intake.put(flow.clone()).unwrap();
