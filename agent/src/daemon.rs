@@ -234,9 +234,9 @@ impl Daemon {
         let http = bind_http(&config, &places)?;
         let seed = seed::load_or_make(&config.state_dir())?;
         let kept = config.persist.then(|| config.state_dir());
-        // A sweep serves nobody from afar, and must not fail by what may have ended the agent, such as a certificate.
-        let remote = config.api.remote.as_ref().filter(|_| !options.sweep);
-        let api = Listeners::new(api_listener, group, remote, kept.as_deref())?;
+        // A sweep serves nobody, and must not fail by what may have ended the agent, such as a certificate or the file of leases.
+        let (remote, leases) = if options.sweep { (None, None) } else { (config.api.remote.as_ref(), kept.as_deref()) };
+        let api = Listeners::new(api_listener, group, remote, leases)?;
         let _owner_lock = locks.owner(seed.owner())?;
         let opened = open_journal(&config, &clock)?;
         let objects = config.persist.then(|| ObjectsFile::open(&config.state_dir())).transpose()?;
