@@ -108,7 +108,7 @@ impl FlowTable {
     }
 
     /// Takes new actions and expiry for a flow on. With `keep_old_rule` the old rule stays if the device refuses the new, unless a port went
-    /// [meanwhile](FlowTable::withhold) that the old rule names.
+    /// [meanwhile](FlowTable::withhold) that the old rule names, or any port while a change was with the device.
     pub fn modify(
         &self,
         id: FlowId,
