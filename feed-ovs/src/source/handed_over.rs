@@ -259,6 +259,7 @@ impl Session<'_> {
         // Not those that it has put again meanwhile.
         let ufids: Vec<_> = names.drain(..names.len().min(ANSWER)).filter(|ufid| !flows.has(*ufid)).collect();
         if ufids.is_empty() {
+            *stuck = None;
             return Ok(());
         }
         let answer: Vec<u8> = ufids.iter().flat_map(FlowMessage::name).collect();
