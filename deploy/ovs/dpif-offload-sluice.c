@@ -74,7 +74,9 @@ struct sluice_flow {
     uint32_t chain;              /* Its recirculation id. */
     struct ofpbuf *key, *mask, *actions;
     uint64_t over;               /* The life that was counted under its UFID when it was made, of an earlier flow; 0 for none. */
+    struct dpif_flow_stats counted; /* What was counted when it was last looked at. */
     struct dpif_flow_stats zero; /* What was counted when the counters were last asked to begin anew. */
+    unsigned long long int shown_in; /* The round of the revalidators in which they were last shown it; 0 for none. */
     unsigned long long int used; /* When the datapath, which had it before, has seen its last packet. */
     /* While it moves. */
     bool is_sent, is_refused;
@@ -102,6 +104,7 @@ struct sluice_meter {
     bool is_kbps;
     uint32_t rate, burst;
     struct dpif_flow_stats reached, dropped; /* What agents have counted that are gone. */
+    uint64_t over[2]; /* The lives that were counted under its number when it was made, of an earlier meter; 0 for none. */
 };
 
 /* The memory of docs/feedback.md. */
@@ -129,9 +132,11 @@ struct sluice_offload {
     struct hmap moving; /* Flows that the datapath has until the agent has a rule for them. */
     bool must_look;     /* For such flows, because the agent may take some that it did not take before. */
     bool is_looking;    /* So what changes in the datapath is not moved. */
+    bool has_port;      /* A port has come meanwhile, for want of which flows may have been refused. */
     unsigned long long int looks; /* How often the datapath was looked through. */
     unsigned long long int round; /* The rounds of the revalidators are counted. */
     struct ovs_list orphans;
+    struct hmap returned; /* Flows that the datapath has again, after the revalidators were shown them as the agent's in this round. */
     struct hmap refused; /* Names of flows that the agent has refused, or is not asked for. */
     long long int look_at;    /* When it may be asked for the next of them. */
     long long int look_after; /* When the datapath may be looked through for them again. */
@@ -308,6 +313,16 @@ meter_find(const struct sluice_offload *sluice, uint32_t id)
     return NULL;
 }
 
+/* Reads what this agent has counted for a meter: what has reached it, or, if 'which' is 1, what it has dropped. Returns as memory_read() does. */
+static uint64_t
+meter_read(const struct sluice_offload *sluice, uint32_t id, uint32_t which, uint64_t over, struct dpif_flow_stats *counted)
+{
+    /* "SLUICEMT", the number, and which of the two counts. */
+    ovs_u128 name = { .u32 = { 0x534c5549, 0x43454d54, id, which } };
+
+    return memory_read(&sluice->memory, &name, over, counted);
+}
+
 /* Reads what this agent and those before it have counted for a meter. */
 static void
 meter_stats(const struct sluice_offload *sluice, const struct sluice_meter *meter, struct dpif_flow_stats *reached,
@@ -318,11 +333,9 @@ meter_stats(const struct sluice_offload *sluice, const struct sluice_meter *mete
     *reached = meter->reached;
     *dropped = meter->dropped;
     for (uint32_t i = 0; i < ARRAY_SIZE(stats); i++) {
-        /* "SLUICEMT", the number, and which of the two counts. */
-        ovs_u128 name = { .u32 = { 0x534c5549, 0x43454d54, meter->id, i } };
         struct dpif_flow_stats counted;
 
-        if (memory_read(&sluice->memory, &name, 0, &counted)) {
+        if (meter_read(sluice, meter->id, i, meter->over[i], &counted)) {
             stats[i]->n_packets += counted.n_packets;
             stats[i]->n_bytes += counted.n_bytes;
         }
@@ -447,19 +460,34 @@ flow_remove(struct sluice_offload *sluice, struct sluice_flow *flow)
     }
 }
 
+/* Looks at what was counted. It never goes back, as when an agent that ends withdraws it: ovs-vswitchd adds the difference to what it was shown
+ * before without a look at its sign. */
 static void
-flow_stats(const struct sluice_offload *sluice, const struct sluice_flow *flow, struct dpif_flow_stats *stats)
+flow_look(const struct sluice_offload *sluice, struct sluice_flow *flow)
 {
     struct dpif_flow_stats counted;
 
-    memset(stats, 0, sizeof *stats);
-    stats->used = flow->used;
-    if (memory_read(&sluice->memory, &flow->ufid, flow->over, &counted)) {
-        stats->n_packets = counted.n_packets - MIN(flow->zero.n_packets, counted.n_packets);
-        stats->n_bytes = counted.n_bytes - MIN(flow->zero.n_bytes, counted.n_bytes);
-        stats->used = MAX(flow->used, counted.used);
-        stats->tcp_flags = counted.tcp_flags;
+    if (memory_read(&sluice->memory, &flow->ufid, flow->over, &counted)
+        && counted.n_packets >= flow->counted.n_packets && counted.n_bytes >= flow->counted.n_bytes) {
+        flow->counted = counted;
     }
+}
+
+/* What there is to tell of what was counted when it was last looked at. */
+static void
+flow_tell(const struct sluice_flow *flow, struct dpif_flow_stats *stats)
+{
+    *stats = flow->counted;
+    stats->n_packets -= flow->zero.n_packets;
+    stats->n_bytes -= flow->zero.n_bytes;
+    stats->used = MAX(flow->used, flow->counted.used);
+}
+
+static void
+flow_stats(const struct sluice_offload *sluice, struct sluice_flow *flow, struct dpif_flow_stats *stats)
+{
+    flow_look(sluice, flow);
+    flow_tell(flow, stats);
 }
 
 /* Names. */
@@ -577,6 +605,7 @@ forget_refused(struct sluice_offload *sluice)
 static void
 flow_orphan(struct sluice_offload *sluice, struct sluice_flow *flow)
 {
+    flow_look(sluice, flow);
     flow_remove(sluice, flow);
     ovs_list_push_back(&sluice->orphans, &flow->orphan_node);
 }
@@ -595,7 +624,7 @@ disconnect(struct sluice_offload *sluice, const char *why)
     VLOG_WARN("%s: %s, its flows go to the datapath", sluice->run_dir, why);
     close(sluice->socket);
     sluice->socket = -1;
-    sluice->is_greeted = sluice->must_look = sluice->is_looking = false;
+    sluice->is_greeted = sluice->must_look = sluice->is_looking = sluice->has_port = false;
     sluice->again = time_msec() + AGAIN;
     HMAP_FOR_EACH_SAFE (flow, node, &sluice->flows) {
         flow_orphan(sluice, flow);
@@ -604,6 +633,7 @@ disconnect(struct sluice_offload *sluice, const char *why)
     forget_refused(sluice);
     HMAP_FOR_EACH (meter, node, &sluice->meters) {
         meter_stats(sluice, meter, &meter->reached, &meter->dropped);
+        memset(meter->over, 0, sizeof meter->over);
     }
     memory_forget(&sluice->memory);
 }
@@ -931,7 +961,11 @@ put_orphans(struct sluice_offload *sluice, struct dpif *dpif)
         } else if (op.error) {
             VLOG_WARN("a flow that Sluice does not have is not taken by the datapath: %s", ovs_strerror(op.error));
         }
-        flow_free(flow);
+        if (!op.error && flow->shown_in == sluice->round) {
+            hmap_insert(&sluice->returned, &flow->node, hash_ufid(&flow->ufid));
+        } else {
+            flow_free(flow);
+        }
     }
 }
 
@@ -990,8 +1024,12 @@ move_begin(struct sluice_offload *sluice, struct dpif *dpif)
     dpif_flow_dump_destroy(dump);
 
     ovs_mutex_lock(&sluice->mutex);
+    if (sluice->has_port) {
+        /* The next look finds them. */
+        forget_refused(sluice);
+    }
     review_refused(sluice);
-    sluice->is_looking = false;
+    sluice->has_port = sluice->is_looking = false;
     ovs_mutex_unlock(&sluice->mutex);
 }
 
@@ -1135,7 +1173,8 @@ flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
             flow_stats(sluice, flow, put->stats);
         }
         if (put->flags & DPIF_FP_ZERO_STATS) {
-            memory_read(&sluice->memory, &flow->ufid, flow->over, &flow->zero);
+            flow_look(sluice, flow);
+            flow->zero = flow->counted;
         }
         set_actions(flow, put);
         /* If the agent is lost over it, the flow is on its way to the datapath as it is now. */
@@ -1174,18 +1213,48 @@ flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
     return 0;
 }
 
-/* Deletes a flow that the datapath may not know by this name, of which ovs-vswitchd would warn. */
+/* Deletes a flow of the datapath here. */
 static int
-double_del(struct dpif *dpif, const struct dpif_flow_del *del)
+datapath_del(struct dpif *dpif, const struct dpif_flow_del *del)
 {
     struct dpif_op op = { .type = DPIF_OP_FLOW_DEL, .flow_del = *del };
     struct dpif_op *ops = &op;
 
     dpif->dpif_class->operate(dpif, &ops, 1);
-    if (op.error == ENOENT && del->stats) {
+    return op.error;
+}
+
+/* Deletes a flow that the datapath may not know by this name, of which ovs-vswitchd would warn. */
+static int
+double_del(struct dpif *dpif, const struct dpif_flow_del *del)
+{
+    int error = datapath_del(dpif, del);
+
+    if (error == ENOENT && del->stats) {
         memset(del->stats, 0, sizeof *del->stats);
     }
-    return op.error == ENOENT ? 0 : op.error;
+    return error == ENOENT ? 0 : error;
+}
+
+/* Deletes a flow that the datapath has again since the revalidators were shown it as the agent's. They take what it counts from what they were shown,
+ * so that counts on top of that. */
+static int
+returned_del(struct sluice_offload *sluice, struct sluice_flow *flow, struct dpif *dpif, const struct dpif_flow_del *del)
+{
+    int error = datapath_del(dpif, del);
+
+    if (!error && del->stats) {
+        struct dpif_flow_stats before;
+
+        flow_tell(flow, &before);
+        del->stats->n_packets += before.n_packets;
+        del->stats->n_bytes += before.n_bytes;
+        del->stats->used = MAX(del->stats->used, before.used);
+        del->stats->tcp_flags |= before.tcp_flags;
+    }
+    hmap_remove(&sluice->returned, &flow->node);
+    flow_free(flow);
+    return error;
 }
 
 static int
@@ -1197,7 +1266,8 @@ flow_del(struct sluice_offload *sluice, struct dpif *dpif, struct dpif_flow_del 
         return double_del(dpif, del);
     }
     if (!flow) {
-        return EOPNOTSUPP;
+        flow = del->ufid ? flow_find(&sluice->returned, del->ufid) : NULL;
+        return flow ? returned_del(sluice, flow, dpif, del) : EOPNOTSUPP;
     }
     if (del->stats) {
         flow_stats(sluice, flow, del->stats);
@@ -1209,7 +1279,7 @@ flow_del(struct sluice_offload *sluice, struct dpif *dpif, struct dpif_flow_del 
 }
 
 static void
-flow_show(const struct sluice_offload *sluice, const struct sluice_flow *flow, struct dpif_flow *shown)
+flow_show(const struct sluice_offload *sluice, struct sluice_flow *flow, struct dpif_flow *shown)
 {
     memset(shown, 0, sizeof *shown);
     shown->key_len = flow->key->size;
@@ -1333,6 +1403,7 @@ sluice_flow_flush(const struct dpif_offload *offload)
     hmap_clear(&sluice->matches);
     forget_flows(&sluice->flows);
     forget_flows(&sluice->moving);
+    forget_flows(&sluice->returned);
     LIST_FOR_EACH_POP (flow, orphan_node, &sluice->orphans) {
         flow_free(flow);
     }
@@ -1383,6 +1454,10 @@ sluice_flow_dump_create(const struct dpif_offload *offload, bool terse)
     ovs_mutex_unlock(&sluice->mutex);
     if (terse) {
         move_flows(sluice);
+        /* Those are shown in the datapath from now on. */
+        ovs_mutex_lock(&sluice->mutex);
+        forget_flows(&sluice->returned);
+        ovs_mutex_unlock(&sluice->mutex);
     }
     return &dump->dump;
 }
@@ -1426,13 +1501,16 @@ sluice_flow_dump_next(struct dpif_offload_flow_dump_thread *thread_, struct dpif
     ovs_mutex_lock(&sluice->mutex);
     while (!dump->is_over && count < MIN(max_flows, DUMP_BATCH)) {
         struct hmap_node *node = hmap_at_position(&sluice->flows, &dump->position);
-        const struct sluice_flow *flow = CONTAINER_OF(node, struct sluice_flow, node);
+        struct sluice_flow *flow = CONTAINER_OF(node, struct sluice_flow, node);
 
         if (!node) {
             dump->is_over = true;
             break;
         }
         flow_show(sluice, flow, &shown[count++]);
+        if (dump->dump.terse) {
+            flow->shown_in = sluice->round;
+        }
         ofpbuf_put(&thread->data, flow->key->data, flow->key->size);
         ofpbuf_put(&thread->data, flow->mask->data, flow->mask->size);
         ofpbuf_put(&thread->data, flow->actions->data, flow->actions->size);
@@ -1468,8 +1546,13 @@ sluice_meter_set(const struct dpif_offload *offload, ofproto_meter_id id, struct
     ovs_mutex_lock(&sluice->mutex);
     meter = meter_find(sluice, id.uint32);
     if (!meter) {
+        struct dpif_flow_stats counted;
+
         meter = xzalloc(sizeof *meter);
         meter->id = id.uint32;
+        for (uint32_t i = 0; i < ARRAY_SIZE(meter->over); i++) {
+            meter->over[i] = meter_read(sluice, meter->id, i, 0, &counted);
+        }
         hmap_insert(&sluice->meters, &meter->node, hash_int(meter->id, 0));
     }
     meter->is_kbps = (config->flags & OFPMF13_KBPS) != 0;
@@ -1554,7 +1637,9 @@ sluice_port_add(struct dpif_offload *offload, struct netdev *netdev, odp_port_t 
     ovs_mutex_lock(&sluice->mutex);
     send_port(sluice, port, OVS_VPORT_CMD_NEW);
     /* Flows may have been refused for want of it; but what was changed while it is looked must not move. */
-    if (!sluice->is_looking) {
+    if (sluice->is_looking) {
+        sluice->has_port = true;
+    } else {
         forget_refused(sluice);
     }
     sluice->must_look = sluice->is_greeted;
@@ -1611,6 +1696,7 @@ sluice_open(const struct dpif_offload_class *class, struct dpif *dpif, struct dp
     hmap_init(&sluice->matches);
     hmap_init(&sluice->moving);
     ovs_list_init(&sluice->orphans);
+    hmap_init(&sluice->returned);
     hmap_init(&sluice->refused);
     sluice->look_at = LLONG_MAX;
     hmap_init(&sluice->doubles);
@@ -1641,6 +1727,7 @@ sluice_close(struct dpif_offload *offload)
     hmap_clear(&sluice->matches);
     forget_flows(&sluice->flows);
     forget_flows(&sluice->moving);
+    forget_flows(&sluice->returned);
     LIST_FOR_EACH_POP (flow, orphan_node, &sluice->orphans) {
         flow_free(flow);
     }
@@ -1651,6 +1738,7 @@ sluice_close(struct dpif_offload *offload)
     hmap_destroy(&sluice->flows);
     hmap_destroy(&sluice->matches);
     hmap_destroy(&sluice->moving);
+    hmap_destroy(&sluice->returned);
     hmap_destroy(&sluice->refused);
     hmap_destroy(&sluice->doubles);
     hmap_destroy(&sluice->chains);
