@@ -4,9 +4,9 @@
 //! the values that decide something: port, chain, Ethernet type, protocol and the like. Every other value goes into one key,
 //! and nothing else depends on it (`plain` in [`translate`](crate::translate) lists these fields), but for one thing: zeros
 //! alone in a header that flower does not read in all packets may be refused. So whether they are zeros decides, too. Of
-//! flows that share the former, one is translated and leaves a *template*: the bytes of its message, and which of them are which bytes of the
-//! flow's key. The message of the next flow is a copy with its own values filled in, byte for byte what translation gives. A
-//! flow that translation refuses never finds a template.
+//! flows that share the former, one is translated and leaves a *template*: the bytes of its message, and which of them are
+//! which bytes of the flow's key. The message of the next flow is a copy with its own values filled in, byte for byte what
+//! translation gives. A flow that translation refuses never finds a template.
 //!
 //! Each template has one slot, picked by a hash of what it depends on; the newest of those that share a slot stays. A
 //! template is made when the same hash is seen twice in a row in its slot, so that flows with nothing in common cost no more
