@@ -1,6 +1,6 @@
 //! Which connections the device may forward, by what the kernel tells of them.
 
-use crate::wire::{Entry, TCP, status};
+use sluice_ctnetlink::wire::{Entry, TCP, status};
 
 /// Why a direction of a connection is left to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::wire::TCP;
+use sluice_ctnetlink::wire::TCP;
 
 const FOLDER: &str = "/proc/sys/net";
 

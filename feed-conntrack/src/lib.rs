@@ -9,7 +9,7 @@
 //!
 //! The kernel tracks, translates and filters the first packets of each connection. Once it calls a connection assured, and a TCP connection
 //! established, the rest of its packets needs no decision any more: both directions become flows, which do what the kernel would do. From
-//! the bottom up: [`wire`] reads and writes messages of ctnetlink, [`plan()`] says which flows a direction has, and [`ConntrackSource`] brings
+//! the bottom up: [`wire`](sluice_ctnetlink::wire) reads and writes messages of ctnetlink, [`plan()`] says which flows a direction has, and [`ConntrackSource`] brings
 //! them to the agent for as long as the kernel has the connection.
 //!
 //! **What stays in software.** Packets with SYN, FIN or RST, fragments, and packets whose TTL is below 32 match no flow. Connections stay with
@@ -26,20 +26,16 @@
 //!
 //! **When a connection ends,** the FIN or RST passes through the kernel, whose event takes the flows out before anything else is done.
 
-mod filter;
 mod judge;
 mod kernel;
-mod mark;
 mod plan;
 mod report;
 mod session;
-mod socket;
 mod source;
 mod table;
 mod ways;
-pub mod wire;
 
 pub use judge::Reason;
-pub use mark::Mark;
 pub use plan::{Planned, Side, TTLS, Ttl, plan};
+pub use sluice_ctnetlink::Mark;
 pub use source::{ConntrackSource, Options};

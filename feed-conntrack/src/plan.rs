@@ -3,14 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use sluice_ctnetlink::wire::TCP;
 use sluice_flow::action::{Action, ActionList, FieldSet};
 use sluice_flow::connection::Direction;
 use sluice_flow::field::{Attribute, FRAGMENT_NO, Field};
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
 use sluice_netdev::MacAddress;
-
-use crate::wire::TCP;
 
 /// What the headers of a family of addresses are called.
 struct Family {

@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use sluice_ctnetlink::wire::{Entry, TCP, status};
+use sluice_ctnetlink::{Event, Events, Heard, Requests, SocketError, wait};
 use sluice_flow::connection::Direction;
 use sluice_flow::port::PortNumber;
 use sluice_flow::source::{Intake, SourceReport, Standing};
@@ -14,11 +16,9 @@ use crate::judge::{Reason, judge};
 use crate::kernel::{self, Timeouts};
 use crate::plan::{Side, TTLS, plan};
 use crate::report;
-use crate::socket::{Event, Events, Heard, Requests, SocketError, wait};
 use crate::source::Options;
 use crate::table::{By, Connection, Table};
 use crate::ways::Ways;
-use crate::wire::{Entry, TCP, status};
 
 /// The kernel itself says when a connection ends.
 const EXPIRY: Expiry = Expiry { idle: None, hard: None, permanent: true };

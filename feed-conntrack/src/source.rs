@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use sluice_ctnetlink::Mark;
 use sluice_flow::Origin;
 use sluice_flow::source::{Intake, Source, SourceReport};
 
-use crate::mark::Mark;
 use crate::session::Session;
 
 /// How long a kernel that cannot be asked is left alone.

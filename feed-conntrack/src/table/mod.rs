@@ -7,15 +7,15 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use sluice_ctnetlink::Mark;
+use sluice_ctnetlink::wire::{Entry, TCP, status};
 use sluice_flow::Ufid;
 use sluice_flow::connection::Direction;
 use sluice_flow::source::Standing;
 use sluice_netdev::Target;
 
 use crate::judge::Reason;
-use crate::mark::Mark;
 use crate::plan::VARIANTS;
-use crate::wire::{Entry, TCP, status};
 
 /// A direction that has counted nothing for so long has flows for any TTL again: its packets may have another one now, and pass by in
 /// software.

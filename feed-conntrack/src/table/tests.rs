@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use sluice_ctnetlink::wire::{Entry, TCP, status};
 use sluice_flow::Ufid;
 use sluice_flow::connection::Direction;
 use sluice_flow::source::Standing;
 use sluice_flow::table::FlowState;
 
 use super::{By, PACE, REOPEN, Table};
-use crate::wire::{Entry, TCP, status};
 
 const SETTING: Duration = Duration::from_secs(432_000);
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use sluice_feed_conntrack::wire::Entry;
+use sluice_ctnetlink::wire::Entry;
 use sluice_feed_ovs::wire::{Datapath, FlowMessage, Vport, read_meter};
 use sluice_flow::MaskedKey;
 use sluice_flow::text::{Style, write_actions, write_key};

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use sluice_feed_conntrack::Mark;
-use sluice_feed_conntrack::wire::{Entry, put_all, put_change, put_name, status};
+use sluice_ctnetlink::Mark;
+use sluice_ctnetlink::wire::{Entry, put_all, put_change, put_name, status};
 use sluice_flow::connection::Direction;
 use sluice_netdev::netlink::attribute::{Malformed, Writer};
 

@@ -32,7 +32,7 @@ const BATCH: usize = 64;
 
 /// Why ctnetlink cannot be asked or heard.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SocketError {
+pub enum SocketError {
     /// A call of the system has failed.
     #[error("ctnetlink: cannot {step}: {source}")]
     Io {
@@ -65,7 +65,7 @@ pub(crate) enum SocketError {
 
 /// What has happened to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum Event {
     /// It is new, or something of it has changed.
     Is(Entry),
     /// It is gone.
@@ -76,7 +76,7 @@ pub(crate) enum Event {
 
 /// Whether what was heard is all that was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub enum Heard {
     /// Up to now.
     All,
     /// There is more, behind what was passed on.
@@ -86,7 +86,7 @@ pub(crate) enum Heard {
 }
 
 /// Hears of connections of TCP and UDP in the network namespace that it was opened in, and in no zone of conntrack.
-pub(crate) struct Events {
+pub struct Events {
     netlink: Netlink,
     received: Box<[u8]>,
 }
@@ -94,7 +94,7 @@ pub(crate) struct Events {
 impl Events {
     /// Opens the socket, with so many bytes for what waits to be received. Connections that are not assured are not told of, nor those
     /// whose mark is not meant, as far as the kernel can see that, nor changes that `requests` asks for.
-    pub(crate) fn open(requests: &Requests, mark: Mark, queue_bytes: usize) -> Result<Self, SocketError> {
+    pub fn open(requests: &Requests, mark: Mark, queue_bytes: usize) -> Result<Self, SocketError> {
         let netlink = open()?.0;
         // Beyond what the system allows everybody, if this process may do that.
         if set_socket_recv_buffer_size_force(&netlink, queue_bytes).is_err() {
@@ -109,7 +109,7 @@ impl Events {
     }
 
     /// Passes on what has come. Does not wait.
-    pub(crate) fn receive(&mut self, see: &mut dyn FnMut(Event)) -> Result<Heard, SocketError> {
+    pub fn receive(&mut self, see: &mut dyn FnMut(Event)) -> Result<Heard, SocketError> {
         for _ in 0..TURN {
             let length = match recv(&self.netlink, &mut self.received[..], RecvFlags::empty()) {
                 Ok((length, _)) => length,
@@ -133,7 +133,7 @@ impl Events {
     }
 
     /// Throws away what was told so far, and forgets whether some was lost: what is asked for from now on is newer.
-    pub(crate) fn discard(&mut self) -> Result<(), SocketError> {
+    pub fn discard(&mut self) -> Result<(), SocketError> {
         loop {
             match recv(&self.netlink, &mut self.received[..], RecvFlags::empty()) {
                 Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => {}
@@ -152,15 +152,15 @@ impl AsFd for Events {
 
 /// What became of changes that were asked for. Those that are in neither list were made.
 #[derive(Default)]
-pub(crate) struct Changed {
+pub struct Changed {
     /// Connections that are gone, or about to go.
-    pub(crate) gone: Vec<Direction>,
+    pub gone: Vec<Direction>,
     /// Connections that the kernel does not change.
-    pub(crate) refused: Vec<Direction>,
+    pub refused: Vec<Direction>,
 }
 
 /// Asks for connections and changes them.
-pub(crate) struct Requests {
+pub struct Requests {
     netlink: Netlink,
     received: Box<[u8]>,
     sequence: u32,
@@ -169,14 +169,14 @@ pub(crate) struct Requests {
 
 impl Requests {
     /// Opens the socket.
-    pub(crate) fn open() -> Result<Self, SocketError> {
+    pub fn open() -> Result<Self, SocketError> {
         let (netlink, port) = open()?;
         netlink.set_cap_ack(true).map_err(failed("ask for short acknowledgements"))?;
         Ok(Self { netlink, received: vec![0; ROOM].into(), sequence: 0, port })
     }
 
     /// Passes on all connections of TCP and UDP with a mark that are in no zone. Calls `meanwhile` again and again, for it takes its time.
-    pub(crate) fn all(
+    pub fn all(
         &mut self,
         mark: Mark,
         see: &mut dyn FnMut(Entry),
@@ -206,7 +206,7 @@ impl Requests {
     }
 
     /// Returns all that the kernel knows of a connection; `None` if it is gone.
-    pub(crate) fn one(&mut self, original: &Direction) -> Result<Option<Entry>, SocketError> {
+    pub fn one(&mut self, original: &Direction) -> Result<Option<Entry>, SocketError> {
         let step = "look a connection up";
         let mut datagram = Vec::new();
         self.put(&mut datagram, GET, flag::ACK, |writer| put_name(writer, original))?;
@@ -229,7 +229,7 @@ impl Requests {
     }
 
     /// Has connections live for so long from now, where that is said, and has the kernel be liberal about their windows.
-    pub(crate) fn change(&mut self, changes: &[(Direction, Option<Duration>)]) -> Result<Changed, SocketError> {
+    pub fn change(&mut self, changes: &[(Direction, Option<Duration>)]) -> Result<Changed, SocketError> {
         let step = "change a connection";
         let mut changed = Changed::default();
         for some in changes.chunks(BATCH) {
@@ -319,7 +319,7 @@ impl Changed {
 }
 
 /// Waits until one of the sockets is readable, at most for `longest`.
-pub(crate) fn wait(sockets: &[BorrowedFd<'_>], longest: Duration) -> io::Result<()> {
+pub fn wait(sockets: &[BorrowedFd<'_>], longest: Duration) -> io::Result<()> {
     let longest = Timespec::try_from(longest).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
     let mut sockets: Vec<_> = sockets.iter().map(|socket| PollFd::from_borrowed_fd(*socket, PollFlags::IN)).collect();
     match poll(&mut sockets, Some(&longest)) {

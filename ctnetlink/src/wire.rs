@@ -116,7 +116,7 @@ impl Entry {
     }
 
     /// Whether another one tells the same of a connection, apart from how long it is kept and how it is marked.
-    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+    pub fn is_alike(&self, other: &Self) -> bool {
         let told = |entry: &Self| (entry.original, entry.reply, entry.status, entry.has_zone, entry.has_helper);
         told(self) == told(other) && self.is_established == other.is_established
     }
