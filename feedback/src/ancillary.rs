@@ -63,13 +63,26 @@ pub(crate) fn receive<const N: usize>(
 /// The process that has connected a socket. Its number is 0 if it is outside of this process' PID namespace.
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> Result<ucred, c_int> {
     let mut credentials = ucred { pid: 0, uid: 0, gid: 0 };
-    #[expect(clippy::cast_possible_truncation, reason = "12 bytes")]
-    let mut length = size_of::<ucred>() as socklen_t;
-    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-    let to = (&raw mut credentials).cast::<c_void>();
-    // SAFETY: the kernel writes three numbers at most, for which there is room.
-    let outcome = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, to, &raw mut length) };
-    if outcome == 0 { Ok(credentials) } else { Err(errno()) }
+    look_up(socket, libc::SO_PEERCRED, &mut credentials)?;
+    Ok(credentials)
+}
+
+/// A pidfd of that process, in whatever PID namespace it is. Linux before 6.5 knows none.
+pub(crate) fn peer_process(socket: BorrowedFd<'_>) -> Result<OwnedFd, c_int> {
+    let mut process: c_int = -1;
+    look_up(socket, libc::SO_PEERPIDFD, &mut process)?;
+    // SAFETY: the kernel has just made it for this process.
+    Ok(unsafe { OwnedFd::from_raw_fd(process) })
+}
+
+/// Asks for an option of the socket that is of one or more numbers.
+fn look_up<T>(socket: BorrowedFd<'_>, option: c_int, value: &mut T) -> Result<(), c_int> {
+    #[expect(clippy::cast_possible_truncation, reason = "some bytes")]
+    let mut length = size_of::<T>() as socklen_t;
+    let to = (&raw mut *value).cast::<c_void>();
+    // SAFETY: the kernel writes no more than there is room for.
+    let outcome = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, to, &raw mut length) };
+    if outcome == 0 { Ok(()) } else { Err(errno()) }
 }
 
 fn message(buffer: &mut iovec, rights: Option<&mut Rights>) -> msghdr {

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::ancillary;
 
@@ -18,21 +19,22 @@ pub struct Peer {
     pub socket: OwnedFd,
     /// Its number; 0 outside of this process' PID namespace, as all of the node are to an agent in a pod.
     pub pid: i32,
+    /// By which its end can be told. On Linux before 6.5, there is none outside of this process' PID namespace.
+    pub process: Option<OwnedFd>,
 }
 
 /// A socket of the agent that ovs-vswitchd connects to.
 ///
 /// Everybody may connect whom the folder lets in, for ovs-vswitchd runs as root here and as a user of its own there. The kernel says whose
-/// process it is, and only root's, the agent's own user's and those of `users` are let in.
+/// process it is, and only root's and the agent's own user's are let in.
 pub struct Door {
     path: PathBuf,
     listener: OwnedFd,
-    users: Vec<u32>,
 }
 
 impl Door {
     /// Listens. A socket that nobody listens at any more is replaced.
-    pub fn open(path: &Path, users: &[u32]) -> io::Result<Self> {
+    pub fn open(path: &Path) -> io::Result<Self> {
         let address = SocketAddrUnix::new(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let new = || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
@@ -45,9 +47,7 @@ impl Door {
         bind(&listener, &address)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
         listen(&listener, 16)?;
-        let mut users = users.to_vec();
-        users.extend([0, rustix::process::geteuid().as_raw()]);
-        Ok(Self { path: path.to_owned(), listener, users })
+        Ok(Self { path: path.to_owned(), listener })
     }
 
     /// Lets the next process in that waits, or turns it away and says whose it was. Never waits.
@@ -56,7 +56,13 @@ impl Door {
         loop {
             let socket = accept_with(&self.listener, flags).ok()?;
             let Ok(libc::ucred { uid, pid, .. }) = ancillary::peer(socket.as_fd()) else { continue };
-            return Some(if self.users.contains(&uid) { Ok(Peer { socket, pid }) } else { Err(uid) });
+            let is_let_in = uid == 0 || uid == rustix::process::geteuid().as_raw();
+            if !is_let_in {
+                return Some(Err(uid));
+            }
+            let by_number = || Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+            let process = ancillary::peer_process(socket.as_fd()).ok().or_else(by_number);
+            return Some(Ok(Peer { socket, pid, process }));
         }
     }
 }

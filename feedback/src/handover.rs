@@ -24,7 +24,7 @@ const MAX_AT_ONCE: usize = 16;
 /// What happened at the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A process was turned away: its user is neither root, nor the agent's own, nor one of those who may.
+    /// A process was turned away: its user is neither root nor the agent's own.
     Denied {
         /// Its user.
         uid: u32,
@@ -93,8 +93,8 @@ struct Reader {
 
 impl Handover {
     /// Listens. A socket that nobody listens at any more is replaced.
-    pub fn bind(path: &Path, users: &[u32]) -> io::Result<Self> {
-        Ok(Self { door: Door::open(path, users)?, peers: Vec::new() })
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        Ok(Self { door: Door::open(path)?, peers: Vec::new() })
     }
 
     /// Waits until somebody wants something, at most so long; says whether somebody does.
@@ -144,7 +144,7 @@ impl Handover {
 impl Reader {
     /// Returns whether it is still there.
     fn serve(&mut self, publisher: &mut Publisher, events: &mut Vec<Event>) -> bool {
-        let Peer { socket, pid } = &self.peer;
+        let Peer { socket, pid, .. } = &self.peer;
         let pid = *pid;
         for _ in 0..MAX_AT_ONCE {
             match receive(socket) {

@@ -214,7 +214,7 @@ fn meters_are_known_as_long_as_a_library_that_tells_of_them_has_the_memory() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("feedback.sock");
     let (mut publisher, _) = memory();
-    let mut handover = Handover::bind(&path, &[]).unwrap();
+    let mut handover = Handover::bind(&path).unwrap();
     let mut after = |library: Option<&OwnedFd>, message| {
         if let Some(library) = library {
             assert!(send(library, message, None));

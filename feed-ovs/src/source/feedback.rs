@@ -68,7 +68,7 @@ impl Feedback {
     /// Makes the memory for so many flows, and a socket at which the library asks for it, which may be what tells of meters.
     pub(super) fn open(socket: &Path, flows: usize, wants_meters: bool) -> Result<Self, FeedbackError> {
         let epoch = u64::try_from(now().as_nanos()).unwrap_or_default();
-        let (publisher, handover) = (Publisher::create(flows, epoch)?, Handover::bind(socket, &[])?);
+        let (publisher, handover) = (Publisher::create(flows, epoch)?, Handover::bind(socket)?);
         let begun = Instant::now();
         let (was_asked, is_full, told) = Default::default();
         Ok(Self { publisher, handover, begun, was_asked, told, is_full, wants_meters })

@@ -20,7 +20,7 @@ use sluice_flow::{Cause, FlowState, Origin, Ufid};
 use super::feedback::Feedback;
 use super::flows::Flows;
 use super::follower::{BEGINS_AGAIN, Follower, GOES_ON, Looked};
-use super::left::{Left, Process};
+use super::left::Left;
 use super::meters::Meters;
 use super::ports::Ports;
 use super::session::{Trouble, can_go_on};
@@ -70,7 +70,7 @@ impl HandedOverSource {
         let report = SourceReport { subject: options.datapath.clone(), ..SourceReport::default() };
         let feedback =
             options.feedback.as_ref().map(|(socket, flows)| Feedback::open(socket, *flows, false)).transpose()?;
-        Ok(Self { options, door: Door::open(socket, &[])?, feedback, report })
+        Ok(Self { options, door: Door::open(socket)?, feedback, report })
     }
 
     /// Waits for an ovs-vswitchd. Rules of an earlier one stay meanwhile, unless another one is at work elsewhere.
@@ -113,10 +113,9 @@ impl Source for HandedOverSource {
         let mut left = None;
         loop {
             self.tell_trouble(if left.is_some() { LEFT } else { NOBODY }, intake);
-            let Some(Peer { socket, pid }) = self.next(&mut left, intake, stops) else { break };
+            let Some(Peer { socket, pid, process }) = self.next(&mut left, intake, stops) else { break };
             tracing::info!("process {pid} hands flows over");
             self.report.trouble = None;
-            let process = Process::new(pid);
             let listener = Listener::of_program(socket, FAMILIES);
             let follower = Follower {
                 options: &self.options,
@@ -137,7 +136,7 @@ impl Source for HandedOverSource {
             let session = Session { door: &self.door, listener, follower, unanswered, given_back, told };
             left = session.run(stops).err().and_then(|trouble| {
                 tracing::warn!("no flows are handed over any more: {trouble}");
-                trouble.is_silence().then(|| Left::by(&process)).flatten()
+                process.filter(|_| trouble.is_silence()).and_then(|process| Left::by(&process))
             });
             if left.is_none() {
                 end_all(self.feedback.as_mut(), intake);
@@ -387,7 +386,7 @@ mod tests {
     fn who_connects_without_end_is_turned_away_a_few_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("flows");
-        let door = Door::open(&path, &[]).unwrap();
+        let door = Door::open(&path).unwrap();
         let address = SocketAddrUnix::new(&path).unwrap();
         let mut clients: Vec<OwnedFd> = Vec::new();
         loop {

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::kernel::Kernel;
 use crate::listener::{Change, Listener};
@@ -17,23 +16,6 @@ const CONNECTS: Duration = Duration::from_secs(5);
 /// Bytes of notifications that may wait.
 const QUEUE: usize = 1 << 20;
 
-/// A process, whose end can be told from its silence.
-pub(super) struct Process(Option<OwnedFd>);
-
-impl Process {
-    /// One that runs. One of another namespace of processes is not known.
-    pub(super) fn new(pid: i32) -> Self {
-        Self(Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()))
-    }
-
-    /// Waits for its end, which cannot be far, and says whether it has come.
-    fn has_ended(&self) -> bool {
-        let Some(process) = &self.0 else { return false };
-        let timeout = Timespec::try_from(DYING).ok();
-        poll(&mut [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)], timeout.as_ref()) == Ok(1)
-    }
-}
-
 /// The rules of an ovs-vswitchd that has ended.
 pub(super) struct Left {
     listener: Listener,
@@ -44,8 +26,8 @@ pub(super) struct Left {
 impl Left {
     /// Those of a process that has hung up. There are none of one that lives, whose flows are elsewhere now, or if the next one could not be seen
     /// come.
-    pub(super) fn by(process: &Process) -> Option<Self> {
-        if !process.has_ended() {
+    pub(super) fn by(process: &OwnedFd) -> Option<Self> {
+        if !has_ended(process) {
             return None;
         }
         let listener = Kernel::open().and_then(|kernel| Listener::open(&kernel, QUEUE)).ok()?;
@@ -63,4 +45,10 @@ impl Left {
         }
         self.seen.is_some_and(|seen| seen.elapsed() >= CONNECTS)
     }
+}
+
+/// Waits for the end of a process, which cannot be far, and says whether it has come.
+fn has_ended(process: &OwnedFd) -> bool {
+    let timeout = Timespec::try_from(DYING).ok();
+    poll(&mut [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)], timeout.as_ref()) == Ok(1)
 }

@@ -94,7 +94,7 @@ pub(crate) fn measure(flows: usize, rounds: usize) -> Vec<[f64; 2]> {
     let mut publisher = Publisher::create(flows, 1).expect("memory");
     let totals = Totals { packets: 1000, bytes: 64_000, used: 1, tcp_flags: 0 };
     with.ufids().into_iter().for_each(|ufid| publisher.publish(ufid, totals).expect("there is room"));
-    let mut handover = Handover::bind(socket.as_ref(), &[]).expect("a socket");
+    let mut handover = Handover::bind(socket.as_ref()).expect("a socket");
     let is_over = AtomicBool::new(false);
     let (measured, counters) = std::thread::scope(|scope| {
         let (over, publisher, handover) = (&is_over, &mut publisher, &mut handover);

@@ -20,7 +20,7 @@ pub(crate) fn play() {
     let [socket, capacity, ufid, packets] = words.split(',').collect::<Vec<_>>()[..] else { panic!("{words}") };
     let (ufid, packets): (Ufid, u64) = (ufid.parse().unwrap(), packets.parse().unwrap());
     let mut publisher = Publisher::create(capacity.parse().unwrap(), std::process::id().into()).unwrap();
-    let mut handover = Handover::bind(socket.as_ref(), &[]).unwrap();
+    let mut handover = Handover::bind(socket.as_ref()).unwrap();
     let begun = Instant::now();
     let mut offered = None;
     while offered.is_none() && begun.elapsed() < PATIENCE {

@@ -84,7 +84,7 @@ impl Shortcut {
     fn new(switch: &Switch, ufid: Ufid) -> Self {
         run("tc qdisc add dev client ingress");
         let publisher = Publisher::create(1000, 1).unwrap();
-        let handover = Handover::bind(socket(switch).as_ref(), &[]).unwrap();
+        let handover = Handover::bind(socket(switch).as_ref()).unwrap();
         Self { publisher, handover, ufid, published: Totals::default() }
     }
 
