@@ -53,6 +53,8 @@ enum { FAMILY_DATAPATH = 0x10, FAMILY_VPORT, FAMILY_FLOW, FAMILY_METER };
 #define REFUSED_AT_MOST 600000
 /* How often all flows of the datapath are looked through for such, at the most; in ms. */
 #define LOOK_EVERY 10000
+/* How many rounds of the revalidators a flow that moves waits for, at the most, until the datapath counts nothing for it any more. */
+#define REST_AT_MOST 10
 /* How many flows are remembered by name: as many as a datapath has. */
 #define MAX_NAMES 200000
 /* How long the end of a flow may wait for room on its way to the agent; in seconds. */
@@ -77,10 +79,14 @@ struct sluice_flow {
     struct dpif_flow_stats counted; /* What was counted when it was last looked at. */
     struct dpif_flow_stats zero; /* What was counted when the counters were last asked to begin anew. */
     unsigned long long int shown_in; /* The round of the revalidators in which they were last shown it; 0 for none. */
-    unsigned long long int used; /* When the datapath, which had it before, has seen its last packet. */
+    /* What the datapath, which had it before, has counted after the revalidators were shown it there for the last time; and when it has seen its
+     * last packet. */
+    struct dpif_flow_stats moved;
     /* While it moves. */
     bool is_sent, is_refused;
-    unsigned long long int ruled_in; /* The round of the revalidators in which it had a rule; 0 without one. */
+    unsigned long long int ruled_in;   /* The round of the revalidators in which it had a rule; 0 without one. */
+    unsigned long long int rests_from; /* The round from which on the datapath has counted nothing for it; 0 until it has a rule. */
+    struct dpif_flow_stats resting;    /* What it had counted then. */
 };
 
 /* A flow that is remembered by its name, which is its UFID. */
@@ -133,6 +139,7 @@ struct sluice_offload {
     bool must_look;     /* For such flows, because the agent may take some that it did not take before. */
     bool is_looking;    /* So what changes in the datapath is not moved. */
     bool has_port;      /* A port has come meanwhile, for want of which flows may have been refused. */
+    bool is_flushed;    /* What the datapath had has been deleted meanwhile. */
     unsigned long long int looks; /* How often the datapath was looked through. */
     unsigned long long int round; /* The rounds of the revalidators are counted. */
     struct ovs_list orphans;
@@ -478,9 +485,10 @@ static void
 flow_tell(const struct sluice_flow *flow, struct dpif_flow_stats *stats)
 {
     *stats = flow->counted;
-    stats->n_packets -= flow->zero.n_packets;
-    stats->n_bytes -= flow->zero.n_bytes;
-    stats->used = MAX(flow->used, flow->counted.used);
+    stats->n_packets += flow->moved.n_packets - flow->zero.n_packets;
+    stats->n_bytes += flow->moved.n_bytes - flow->zero.n_bytes;
+    stats->used = MAX(flow->moved.used, flow->counted.used);
+    stats->tcp_flags |= flow->moved.tcp_flags;
 }
 
 static void
@@ -970,8 +978,10 @@ put_orphans(struct sluice_offload *sluice, struct dpif *dpif)
 }
 
 /* Flows that move. The datapath has them because there was no agent, or because it has refused them. They are sent to it, and have a rule in the
- * device then, which sees packets before the datapath does. The revalidators go round once more, for what the datapath has counted is lost to
- * ovs-vswitchd when the flow is shown in another place. Then it leaves the datapath. So a packet is always forwarded, and counted once. */
+ * device then, which sees packets before the datapath does. What the datapath has counted is lost to ovs-vswitchd when the flow is shown in another
+ * place, and packets that the device has passed on before the rule may reach it late. So the revalidators go round until one of their rounds lies
+ * between two looks that find the same count: they were shown just that. Then the flow leaves the datapath, and what it has counted in the very end
+ * is told beside what the agent counts. So a packet is always forwarded, and counted once. */
 
 /* Leaves a flow where it is. The agent may have it. What it leads to is the kernel's as well, if it 'is_kernels' from now on. */
 static void
@@ -999,6 +1009,7 @@ move_begin(struct sluice_offload *sluice, struct dpif *dpif)
 
     ovs_mutex_lock(&sluice->mutex);
     forget_chains(sluice);
+    sluice->is_flushed = false;
     ovs_mutex_unlock(&sluice->mutex);
 
     dump = dpif_flow_dump_create(dpif, false, NULL);
@@ -1006,7 +1017,7 @@ move_begin(struct sluice_offload *sluice, struct dpif *dpif)
     /* Not those that the agent has. */
     while ((count = dpif->dpif_class->flow_dump_next(thread, shown, DUMP_BATCH)) > 0) {
         ovs_mutex_lock(&sluice->mutex);
-        for (int i = 0; i < count && sluice->socket >= 0; i++) {
+        for (int i = 0; i < count && sluice->socket >= 0 && !sluice->is_flushed; i++) {
             const struct dpif_flow *one = &shown[i];
 
             if (!one->ufid_present || is_refused(sluice, &one->ufid)) {
@@ -1033,6 +1044,44 @@ move_begin(struct sluice_offload *sluice, struct dpif *dpif)
     ovs_mutex_unlock(&sluice->mutex);
 }
 
+/* Looks what the datapath has counted for some flows that have a rule, brings those to the front that may leave it, and returns how many. */
+static size_t
+find_resting(const struct sluice_offload *sluice, struct dpif *dpif, struct sluice_flow **ruled, size_t n_ruled)
+{
+    struct dpif_op op[DUMP_BATCH], *ops[DUMP_BATCH];
+    struct dpif_flow shown[DUMP_BATCH];
+    struct ofpbuf buffers[DUMP_BATCH];
+    size_t n_ready = 0;
+
+    for (size_t i = 0; i < n_ruled; i++) {
+        ofpbuf_init(&buffers[i], 1024);
+        op[i] = (struct dpif_op) {
+            .type = DPIF_OP_FLOW_GET,
+            .flow_get = {
+                .key = ruled[i]->key->data, .key_len = ruled[i]->key->size,
+                .ufid = &ruled[i]->ufid, .pmd_id = PMD_ID_NULL, .buffer = &buffers[i], .flow = &shown[i],
+            },
+        };
+        ops[i] = &op[i];
+    }
+    dpif->dpif_class->operate(dpif, ops, n_ruled);
+    for (size_t i = 0; i < n_ruled; i++) {
+        struct sluice_flow *flow = ruled[i];
+        bool is_gone = op[i].error == ENOENT;
+
+        if (!op[i].error && (!flow->rests_from || shown[i].stats.n_packets != flow->resting.n_packets)) {
+            flow->rests_from = sluice->round;
+            flow->resting = shown[i].stats;
+        }
+        /* The device may pass on packets of a flow as long as it has them, such as fragments. */
+        if (is_gone || (!op[i].error && (flow->rests_from < sluice->round || flow->ruled_in + REST_AT_MOST < sluice->round))) {
+            ruled[n_ready++] = flow;
+        }
+        ofpbuf_uninit(&buffers[i]);
+    }
+    return n_ready;
+}
+
 /* Lets flows leave the datapath. */
 static void
 leave_datapath(struct sluice_offload *sluice, struct dpif *dpif, struct sluice_flow **ready, size_t n_ready)
@@ -1054,7 +1103,9 @@ leave_datapath(struct sluice_offload *sluice, struct dpif *dpif, struct sluice_f
     dpif->dpif_class->operate(dpif, ops, n_ready);
     for (size_t i = 0; i < n_ready; i++) {
         if (!op[i].error) {
-            ready[i]->used = stats[i].used;
+            ready[i]->moved = stats[i];
+            ready[i]->moved.n_packets -= ready[i]->resting.n_packets;
+            ready[i]->moved.n_bytes -= ready[i]->resting.n_bytes;
             hmap_remove(&sluice->moving, &ready[i]->node);
             flow_insert(sluice, ready[i], flow_match(ready[i], &match));
         }
@@ -1071,9 +1122,9 @@ leave_datapath(struct sluice_offload *sluice, struct dpif *dpif, struct sluice_f
 static bool
 move_some(struct sluice_offload *sluice, struct dpif *dpif, struct hmap_position *position)
 {
-    struct sluice_flow *ready[DUMP_BATCH];
+    struct sluice_flow *ruled[DUMP_BATCH];
     bool is_over = false;
-    size_t n_ready = 0;
+    size_t n_ruled = 0;
 
     for (int i = 0; i < DUMP_BATCH && !is_over && sluice->socket >= 0; i++) {
         struct hmap_node *node = hmap_at_position(&sluice->moving, position);
@@ -1085,22 +1136,23 @@ move_some(struct sluice_offload *sluice, struct dpif *dpif, struct hmap_position
         } else if (flow->is_refused || chain_is_kernels(sluice, flow->chain)) {
             stay(sluice, flow, true);
             /* Flows that it leads to may be among these. */
-            n_ready = 0;
+            n_ruled = 0;
         } else if (!flow->is_sent) {
             if (send_flow(sluice, flow, OVS_FLOW_CMD_NEW)) {
                 flow->is_sent = true;
             } else {
                 is_over = true;
             }
-        } else if (!flow->ruled_in) {
-            flow->ruled_in = memory_read(&sluice->memory, &flow->ufid, flow->over, &counted) ? sluice->round : 0;
-        } else if (flow->ruled_in < sluice->round) {
-            ready[n_ready++] = flow;
+        } else if (flow->ruled_in) {
+            ruled[n_ruled++] = flow;
+        } else if (memory_read(&sluice->memory, &flow->ufid, flow->over, &counted)) {
+            flow->ruled_in = sluice->round;
+            ruled[n_ruled++] = flow;
         }
     }
     /* Without the agent nothing moves. */
     if (sluice->socket >= 0) {
-        leave_datapath(sluice, dpif, ready, n_ready);
+        leave_datapath(sluice, dpif, ruled, find_resting(sluice, dpif, ruled, n_ruled));
     }
     return !is_over && sluice->socket >= 0;
 }
@@ -1175,6 +1227,7 @@ flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
         if (put->flags & DPIF_FP_ZERO_STATS) {
             flow_look(sluice, flow);
             flow->zero = flow->counted;
+            flow->moved.n_packets = flow->moved.n_bytes = 0;
         }
         set_actions(flow, put);
         /* If the agent is lost over it, the flow is on its way to the datapath as it is now. */
@@ -1344,7 +1397,7 @@ change_moving(struct sluice_offload *sluice, const struct dpif_op *op)
         stay(sluice, flow, false);
     } else if (op->flow_put.flags & DPIF_FP_MODIFY) {
         set_actions(flow, &op->flow_put);
-        flow->ruled_in = 0;
+        flow->ruled_in = flow->rests_from = 0;
         if (flow->is_sent) {
             send_flow(sluice, flow, OVS_FLOW_CMD_SET);
         }
@@ -1359,11 +1412,12 @@ sluice_operate(struct dpif *dpif, const struct dpif_offload *offload, struct dpi
 
     ovs_mutex_lock(&sluice->mutex);
     hear(sluice);
-    put_orphans(sluice, dpif);
     for (size_t i = 0; i < n_ops; i++) {
         struct dpif_op *op = ops[i];
         int error = EOPNOTSUPP;
 
+        /* The operation before may have taken flows back, of which this can be one. */
+        put_orphans(sluice, dpif);
         if (op->error >= 0 || change_moving(sluice, op)) {
             continue;
         }
@@ -1389,6 +1443,7 @@ sluice_operate(struct dpif *dpif, const struct dpif_offload *offload, struct dpi
             note_change(sluice, op);
         }
     }
+    put_orphans(sluice, dpif);
     ovs_mutex_unlock(&sluice->mutex);
 }
 
@@ -1409,6 +1464,7 @@ sluice_flow_flush(const struct dpif_offload *offload)
     }
     forget_names(&sluice->doubles);
     forget_chains(sluice);
+    sluice->is_flushed = true;
     /* A deletion without a name is one of all. */
     begin_message(&message, FAMILY_FLOW, OVS_FLOW_CMD_DEL);
     send_message(sluice, &message, true);
