@@ -44,6 +44,10 @@ pub trait Output: fmt::Write {
     /// Whether somebody still waits for the answer: false once the client is gone or the agent stops. A command that
     /// waits for something to happen asks now and then.
     fn is_wanted(&self) -> bool;
+
+    /// Has the command answered later, by whoever stops the server, if it succeeds and has written nothing: for one that asks for the
+    /// end of the agent and waits for it. See [`Deferred`](super::Deferred).
+    fn defer(&mut self);
 }
 
 /// All text in one piece, for tests and for whoever wants the answer itself.
@@ -55,6 +59,8 @@ impl Output for String {
     fn is_wanted(&self) -> bool {
         true
     }
+
+    fn defer(&mut self) {}
 }
 
 /// The commands that there are, two of which it brings along: `list-commands` and `version`.

@@ -40,7 +40,7 @@ mod server;
 pub use command::{Command, Handler, Output, Registry, Request};
 pub use framing::{FramingError, Splitter, Value};
 pub use peer::{Admission, Peer, PeerError, group_id};
-pub use server::{Server, ServerOptions};
+pub use server::{Deferred, Server, ServerOptions};
 
 #[cfg(test)]
 mod tests;

@@ -18,26 +18,30 @@ pub(super) struct Reply {
     piece: Vec<u8>,
     /// Whether the beginning has left, after which there is no way to call it a failure.
     begun: bool,
+    deferred: bool,
     /// The last byte written, escapes aside.
     last: Option<u8>,
 }
 
 /// What becomes of the connection after a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Continue,
     Close,
+    /// It is still to come: the answer to the request of this id.
+    Defer(String),
 }
 
 impl Reply {
     pub(super) fn new(id: String, pieces: mpsc::Sender<Vec<u8>>, stopping: Arc<AtomicBool>, piece_size: usize) -> Self {
         let piece = head(&id);
-        Self { id, pieces, stopping, piece_size, piece, begun: false, last: None }
+        Self { id, pieces, stopping, piece_size, piece, begun: false, deferred: false, last: None }
     }
 
     /// Ends the reply with what the command came to.
     pub(super) fn finish(mut self, result: Result<(), String>) -> After {
         match result {
+            Ok(()) if self.deferred && self.last.is_none() => After::Defer(self.id),
             Ok(()) => {
                 let unfinished_line = self.last.is_some_and(|byte| byte != b'\n');
                 if unfinished_line {
@@ -86,6 +90,21 @@ impl Output for Reply {
     fn is_wanted(&self) -> bool {
         !self.pieces.is_closed() && !self.stopping.load(Ordering::Relaxed)
     }
+
+    fn defer(&mut self) {
+        self.deferred = true;
+    }
+}
+
+/// A whole reply that tells of a success.
+pub(super) fn success(id: &str, text: &str) -> Vec<u8> {
+    let mut reply = head(id);
+    escape(text, &mut reply);
+    if !text.is_empty() && !text.ends_with('\n') {
+        escape("\n", &mut reply);
+    }
+    reply.extend_from_slice(b"\",\"error\":null}");
+    reply
 }
 
 /// A whole reply that tells of a failure.

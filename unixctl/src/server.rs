@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 use super::command::{Registry, Request};
 use super::framing::{Splitter, Value};
 use super::peer::{Admission, Peer};
-use super::reply::{After, Reply, failure};
+use super::reply::{After, Reply, failure, success};
 use super::request::Call;
 
 /// How much a server takes on.
@@ -99,17 +99,20 @@ impl Server {
         Ok(Self { listener, shared: Arc::new(Shared { registry, options, stopping: Arc::default() }) })
     }
 
-    /// Serves until `stop` comes, then lets running commands end, up to the deadline.
-    pub async fn run(self, stop: impl Future<Output = ()>) {
+    /// Serves until `stop` comes, then lets running commands end, up to the deadline. Returns those that are still to be answered: a
+    /// client whose command is dropped hears that its connection was closed, and not that it was done.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Vec<Deferred> {
         let Self { listener, shared } = self;
         let places = Places::new(&shared.options);
         let (phase, watched_phase) = watch::channel(Phase::Serving);
-        let mut connections = JoinSet::new();
+        let (mut connections, mut deferred) = (JoinSet::new(), Vec::new());
         tokio::pin!(stop);
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+                Some(ended) = connections.join_next(), if !connections.is_empty() => {
+                    deferred.extend(ended.ok().flatten());
+                }
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => {
                         if let Some(guest) = places.seat(&stream, &shared) {
@@ -127,12 +130,41 @@ impl Server {
         drop(listener);
         shared.stopping.store(true, Ordering::Relaxed);
         phase.send_replace(Phase::Draining);
-        let drained =
-            timeout(shared.options.stop_deadline, async { while connections.join_next().await.is_some() {} }).await;
-        if drained.is_err() {
+        let drain = async {
+            while let Some(ended) = connections.join_next().await {
+                deferred.extend(ended.ok().flatten());
+            }
+        };
+        if timeout(shared.options.stop_deadline, drain).await.is_err() {
             info!(connections = connections.len(), "cutting control connections off that did not end in time");
             phase.send_replace(Phase::Cut);
             connections.shutdown().await;
+        }
+        deferred
+    }
+}
+
+/// A command that has succeeded so far, whose client is told what came of it once the server has stopped, as Open vSwitch answers `exit`
+/// last of all. The connection is closed then.
+pub struct Deferred {
+    stream: UnixStream,
+    id: String,
+    _guest: Guest,
+}
+
+impl Deferred {
+    /// Answers with text, or with the reason of a failure, if the client is still there. One that reads nothing is not waited for longer
+    /// than a moment.
+    pub async fn answer(mut self, result: Result<&str, &str>) {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let reply = match result {
+            Ok(text) => success(&self.id, text),
+            Err(reason) => failure(&self.id, reason),
+        };
+        match timeout(PATIENCE, self.stream.write_all(&reply)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => debug!(%error, "control connection lost"),
+            Err(_) => debug!("a control client does not read its reply"),
         }
     }
 }
@@ -233,20 +265,28 @@ const READ_AHEAD: usize = 2 << 20;
 const PIECES_WAITING: usize = 2;
 
 impl Connection {
-    async fn serve(stream: UnixStream, guest: Guest, shared: Arc<Shared>, phase: watch::Receiver<Phase>) {
+    /// Answers requests, until one is to be answered later or there are no more.
+    async fn serve(
+        stream: UnixStream,
+        guest: Guest,
+        shared: Arc<Shared>,
+        phase: watch::Receiver<Phase>,
+    ) -> Option<Deferred> {
         let is_barred = guest.barred.is_some();
         let limit = if is_barred { BARRED_REQUEST_LIMIT } else { shared.options.request_limit };
         let splitter = Splitter::new(limit.min(shared.options.request_limit), shared.options.nesting_limit);
         let mut phase_of_serving = phase.clone();
         let mut connection = Self { stream, shared, phase, splitter, guest };
-        tokio::select! {
-            () = connection.answer_all() => {}
-            () = sleep(BARRED_TIME), if is_barred => {}
-            _ = phase_of_serving.wait_for(|phase| *phase == Phase::Cut) => {}
-        }
+        let id = tokio::select! {
+            deferred = connection.answer_all() => deferred?,
+            () = sleep(BARRED_TIME), if is_barred => return None,
+            _ = phase_of_serving.wait_for(|phase| *phase == Phase::Cut) => return None,
+        };
+        Some(Deferred { stream: connection.stream, id, _guest: connection.guest })
     }
 
-    async fn answer_all(&mut self) {
+    /// Returns the id of the request that is to be answered later, if it came to that.
+    async fn answer_all(&mut self) -> Option<String> {
         loop {
             let after = match self.next_request().await {
                 Ok(Incoming::Request(value)) => self.answer(value).await,
@@ -254,15 +294,16 @@ impl Connection {
                     debug!(pid = self.guest.peer.pid, "bad control request: {reason}");
                     self.stream.write_all(&failure("null", &reason)).await.map(|()| After::Close)
                 }
-                Ok(Incoming::End) => return,
+                Ok(Incoming::End) => return None,
                 Err(error) => Err(error),
             };
             match after {
                 Ok(After::Continue) => {}
-                Ok(After::Close) => return,
+                Ok(After::Close) => return None,
+                Ok(After::Defer(id)) => return Some(id),
                 Err(error) => {
                     debug!(%error, pid = self.guest.peer.pid, "control connection lost");
-                    return;
+                    return None;
                 }
             }
         }

@@ -20,8 +20,8 @@ struct Bench {
     scratch: TempDir,
     runtime: Runtime,
     stop: Option<oneshot::Sender<()>>,
-    server: JoinHandle<()>,
-    /// How many lines the commands have written.
+    server: JoinHandle<Vec<Deferred>>,
+    /// How many lines the commands have written, and how often `exit` was asked for.
     lines: Arc<AtomicUsize>,
 }
 
@@ -60,6 +60,15 @@ impl Bench {
         read_all(stream)
     }
 
+    /// Waits until the commands have written so many lines, or `exit` was asked for so often.
+    fn wait_for_lines(&self, count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.lines.load(Ordering::Relaxed) < count {
+            assert!(Instant::now() < deadline, "they are not there");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn stop(&mut self) {
         self.stop.take().unwrap().send(()).unwrap();
     }
@@ -70,6 +79,16 @@ impl Bench {
         self.runtime.block_on(self.server).unwrap();
         self.runtime.shutdown_background();
         begin.elapsed()
+    }
+
+    /// Waits for the end of the server, and answers then what is still to be answered.
+    fn wait_and_answer(self, result: Result<&str, &str>) {
+        self.runtime.block_on(async {
+            for deferred in self.server.await.unwrap() {
+                deferred.answer(result).await;
+            }
+        });
+        self.runtime.shutdown_background();
     }
 }
 
@@ -82,6 +101,7 @@ fn read_all(mut stream: UnixStream) -> String {
 
 fn registry(lines: Arc<AtomicUsize>) -> Registry {
     let mut registry = Registry::new("sluiced (Sluice) 0.1.0");
+    let exits = Arc::clone(&lines);
     let mut add = |name, usage, min_args, max_args, run: Handler| {
         registry.register(Command { name, usage, min_args, max_args, run });
     };
@@ -146,6 +166,17 @@ fn registry(lines: Arc<AtomicUsize>) -> Registry {
         Box::new(|request, out| {
             thread::sleep(Duration::from_millis(request.args[0].parse().unwrap_or(0)));
             out.write_str("slept").map_err(|error| error.to_string())
+        }),
+    );
+    add(
+        "exit",
+        "",
+        0,
+        0,
+        Box::new(move |_, out| {
+            exits.fetch_add(1, Ordering::Relaxed);
+            out.defer();
+            Ok(())
         }),
     );
     registry
@@ -440,6 +471,39 @@ fn a_stop_lets_running_commands_end_and_takes_no_more() {
     watching.join().unwrap().unwrap();
     assert!(idle.call_text("version", &[]).is_err());
     assert!(bench.wait() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_command_that_is_answered_last_of_all_holds_the_stop_up_for_nobody_and_hears_what_came_of_it() {
+    const EXIT: &[u8] = b"{\"id\":4,\"method\":\"exit\",\"params\":[]}";
+    let answers = [
+        (Ok(""), r#"{"id":4,"result":"","error":null}"#),
+        (Ok("done"), r#"{"id":4,"result":"done\n","error":null}"#),
+        (Err("3 rules are left"), r#"{"id":4,"result":null,"error":"3 rules are left\n"}"#),
+    ];
+    for (result, answer) in answers {
+        // No stop is as late as that.
+        let mut bench =
+            Bench::new(ServerOptions { stop_deadline: Duration::from_secs(3600), ..ServerOptions::default() });
+        let waiting = [bench.connect(), bench.connect()].map(|mut stream| {
+            stream.write_all(EXIT).unwrap();
+            stream
+        });
+        bench.wait_for_lines(2);
+        assert_eq!(bench.client().call_text("echo", &["a"]).unwrap(), "a\n", "others are still served");
+        bench.stop();
+        let readers = waiting.map(|stream| thread::spawn(move || read_all(stream)));
+        bench.wait_and_answer(result);
+        assert_eq!(readers.map(|reader| reader.join().unwrap()), [answer; 2]);
+    }
+    // One that nobody answers has not been done.
+    let mut bench = Bench::new(ServerOptions::default());
+    let mut client = bench.client();
+    let asked = client.ask("exit", &[]);
+    bench.wait_for_lines(1);
+    bench.stop();
+    bench.wait();
+    assert!(matches!(client.answer(asked, &mut |_| ()), Err(ClientError::Transport(_))));
 }
 
 #[test]
