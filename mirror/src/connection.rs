@@ -11,6 +11,8 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 
+pub use crate::places::NoPlace;
+use crate::places::{Place, Places};
 use crate::terms::Agreed;
 use crate::verbs::{
     CallError, CompletionChannel, CompletionQueue, Context, ProtectionDomain, QueuePair, ReceiveRequest, Receives, Room,
@@ -23,6 +25,7 @@ pub struct Local {
     domain: ProtectionDomain,
     channel: CompletionChannel,
     capacity: Capacity,
+    places: Places,
 }
 
 /// What each queue pair of an end has room for.
@@ -47,7 +50,18 @@ impl Local {
         let context = Context::open(device)?;
         let domain = ProtectionDomain::new(&context)?;
         let channel = CompletionChannel::new(&context)?;
-        Ok(Self { context, domain, channel, capacity })
+        Ok(Self { context, domain, channel, capacity, places: Places::new(usize::MAX) })
+    }
+
+    /// Has it take so many connections at a time of those who ask. One more is refused before it is connected.
+    #[must_use]
+    pub fn limited_to(self, connections: usize) -> Self {
+        Self { places: Places::new(connections), ..self }
+    }
+
+    /// Takes a place for a connection that is asked for, which [`Unconnected::keeping`] keeps.
+    pub(crate) fn place(&self) -> Result<Place, NoPlace> {
+        self.places.take()
     }
 
     /// The device.
@@ -80,7 +94,7 @@ impl Local {
         // One region for all, since each takes an entry of the device's table.
         let mut memory = self.domain.buffer(receive_bytes * usize::try_from(receives).unwrap_or(usize::MAX))?;
         let request = |tag| ReceiveRequest { tag, buffers: vec![memory.split_to(receive_bytes)] };
-        Ok(Unconnected { pair, completions, requests: (0..receives.into()).map(request).collect() })
+        Ok(Unconnected { pair, completions, requests: (0..receives.into()).map(request).collect(), place: None })
     }
 }
 
@@ -90,6 +104,7 @@ pub struct Unconnected {
     pair: QueuePair,
     completions: CompletionQueue,
     requests: Vec<ReceiveRequest>,
+    place: Option<Place>,
 }
 
 impl Unconnected {
@@ -105,10 +120,15 @@ impl Unconnected {
         std::mem::take(&mut self.requests)
     }
 
+    /// Has it keep its place, until the connection is over.
+    pub(crate) fn keeping(self, place: Place) -> Self {
+        Self { place: Some(place), ..self }
+    }
+
     /// Says that it is connected now, and in RTS.
     #[must_use]
     pub fn connected(self, agreed: Agreed, peer: String, gone: Gone) -> Connection {
-        Connection { pair: self.pair, completions: self.completions, agreed, peer, gone }
+        Connection { pair: self.pair, completions: self.completions, agreed, peer, gone, _place: self.place }
     }
 }
 
@@ -144,6 +164,8 @@ pub struct Connection {
     pub peer: String,
     /// Tells that the connection is over, sooner than requests fail.
     pub gone: Gone,
+    /// Free for another one afterwards.
+    _place: Option<Place>,
 }
 
 impl fmt::Debug for Connection {

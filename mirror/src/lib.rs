@@ -26,6 +26,7 @@ pub mod collector;
 pub mod connection;
 pub mod exchange;
 mod metrics;
+mod places;
 pub mod program;
 pub mod sender;
 pub mod source;

@@ -8,7 +8,7 @@ use super::error::CmError;
 use super::event::EventKind;
 use super::identifier::{Identifier, Initial};
 use super::rejection::rejection;
-use crate::terms::{Agreed, Refusal, Terms};
+use crate::terms::{Agreed, Terms};
 use crate::verbs::{Access, CallError, Context, QueuePair, ReceiveRequest, Retries};
 
 /// What an end is configured with.
@@ -80,7 +80,13 @@ pub async fn connect(
     offer(&identifier, pair)?;
     identifier.connect(pair.number(), &settings.terms.bytes())?;
     let response = identifier.expect(EventKind::ConnectResponse, deadline).await?;
-    let terms = agree(&identifier, &response.private_data, settings)?;
+    let terms = match agreed(&response.private_data, settings) {
+        Ok(terms) => terms,
+        Err(error) => {
+            identifier.reject(&rejection(&error.words()))?;
+            return Err(error);
+        }
+    };
     take_options(&identifier, pair)?;
     transit(&identifier, pair, settings)?;
     identifier.establish()?;
@@ -141,14 +147,14 @@ impl Request {
     ///
     /// # Errors
     /// As `rdma_reject` fails.
-    pub fn refuse(self, words: &str) -> Result<(), CallError> {
+    pub fn refuse(&self, words: &str) -> Result<(), CallError> {
         self.identifier.reject(&rejection(words))
     }
 
     /// Connects a queue pair in RESET with that of who asks, as [`connect`] does at the other end.
     ///
     /// # Errors
-    /// As [`connect`]. The other end is told why.
+    /// As [`connect`], or with [`CmError::GivenUp`]. The other end is told why.
     pub async fn accept(
         self,
         (context, pair): (&Context, &QueuePair),
@@ -156,21 +162,48 @@ impl Request {
         settings: &Settings,
     ) -> Result<Established, CmError> {
         let deadline = Instant::now() + settings.patience;
-        let Self { mut identifier, private_data, remote } = self;
-        if let Err(error) = is_of(context, &identifier) {
-            identifier.reject(&rejection(&error.to_string()))?;
-            return Err(error);
+        let terms = match self.prepare((context, pair), receives, settings) {
+            Ok(terms) => terms,
+            Err(error) => {
+                // If the other end cannot be told, it is rejected without a reason.
+                let _ = self.refuse(&error.words());
+                return Err(error);
+            }
+        };
+        let Self { mut identifier, remote, .. } = self;
+        identifier.accept(pair.number(), &settings.terms.bytes()).map_err(given_up)?;
+        match identifier.expect(EventKind::Established, deadline).await {
+            Ok(_) => Ok(Established { agreed: Agreed { terms, remote }, identifier }),
+            // An end that does not like the answer has words for that.
+            Err(CmError::Rejected(_)) => Err(CmError::GivenUp),
+            Err(error) => Err(error),
         }
-        let terms = agree(&identifier, &private_data, settings)?;
-        initialize(&identifier, pair, receives, settings)?;
-        take_options(&identifier, pair)?;
-        transit(&identifier, pair, settings)?;
-        // With the options that the device has taken of those that were offered.
-        offer(&identifier, pair)?;
-        identifier.accept(pair.number(), &settings.terms.bytes())?;
-        identifier.expect(EventKind::Established, deadline).await?;
-        Ok(Established { agreed: Agreed { terms, remote }, identifier })
     }
+
+    /// Does all that comes before the other end is answered, and returns the terms that both have.
+    fn prepare(
+        &self,
+        (context, pair): (&Context, &QueuePair),
+        receives: Vec<ReceiveRequest>,
+        settings: &Settings,
+    ) -> Result<Terms, CmError> {
+        let Self { identifier, private_data, .. } = self;
+        is_of(context, identifier)?;
+        let terms = agreed(private_data, settings)?;
+        initialize(identifier, pair, receives, settings).map_err(given_up)?;
+        take_options(identifier, pair)?;
+        transit(identifier, pair, settings).map_err(given_up)?;
+        // With the options that the device has taken of those that were offered.
+        offer(identifier, pair)?;
+        Ok(terms)
+    }
+}
+
+/// Of a request that was given up only calls that fail tell: until it is accepted, the kernel keeps its events to itself
+/// (`ucma_event_handler` in `drivers/infiniband/core/ucma.c`).
+fn given_up(error: CallError) -> CmError {
+    let is_of_request = matches!(error.call, "rdma_init_qp_attr" | "rdma_accept");
+    if is_of_request && error.source.raw_os_error() == Some(libc::EINVAL) { CmError::GivenUp } else { error.into() }
 }
 
 /// A queue pair of one device cannot be connected by a path of another.
@@ -204,14 +237,10 @@ fn take_options(identifier: &Identifier, pair: &QueuePair) -> Result<(), CallErr
     }
 }
 
-/// Checks the terms of the other end, and tells it why if they are refused.
-fn agree(identifier: &Identifier, private_data: &[u8], settings: &Settings) -> Result<Terms, CmError> {
+/// Checks the terms of the other end.
+fn agreed(private_data: &[u8], settings: &Settings) -> Result<Terms, CmError> {
     let agreed = Terms::parse(private_data).and_then(|theirs| settings.terms.agree(theirs, settings.required));
-    let refuse = |refusal: Refusal| match identifier.reject(&rejection(&refusal.to_string())) {
-        Ok(()) => CmError::Refused(refusal),
-        Err(error) => error.into(),
-    };
-    agreed.map_err(refuse)
+    agreed.map_err(CmError::Refused)
 }
 
 /// Brings a queue pair from INIT to RTS.

@@ -1,11 +1,13 @@
 //! The connection manager as a way to connect.
 
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::lookup_host;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tracing::debug;
 
 use super::channel::Mode;
 use super::connect::{Established, Listener, Request, Settings, connect};
@@ -51,13 +53,15 @@ async fn attempt(
     Ok(end.connected(agreed, name, gone(identifier)))
 }
 
-/// Takes connections that [`Dialer`]s ask for. One that asks and then says nothing holds up no other.
+/// Takes connections that [`Dialer`]s ask for, as many as there are places for, and tells each other one why it is rejected. One that asks and
+/// then says nothing holds up no other, nor does one that has given up its request.
 #[derive(Debug)]
 pub struct Acceptor {
     listener: Listener,
     address: String,
     settings: Settings,
-    begun: JoinSet<Result<Connection, ConnectError>>,
+    /// Without an outcome where nobody waits for one any more.
+    begun: JoinSet<Option<Result<Connection, ConnectError>>>,
 }
 
 impl Acceptor {
@@ -82,7 +86,11 @@ impl Connector for Acceptor {
     async fn next(&mut self, local: &Local) -> Result<Connection, ConnectError> {
         loop {
             tokio::select! {
-                Some(Ok(outcome)) = self.begun.join_next() => return outcome,
+                Some(Ok(answered)) = self.begun.join_next() => {
+                    if let Some(outcome) = answered {
+                        return outcome;
+                    }
+                }
                 asked = self.listener.next(None) => {
                     let request = asked.map_err(|error| failed(&self.address, error))?;
                     self.begun.spawn(answer(request, local.clone(), self.settings));
@@ -92,13 +100,39 @@ impl Connector for Acceptor {
     }
 }
 
-async fn answer(request: Request, local: Local, settings: Settings) -> Result<Connection, ConnectError> {
+async fn answer(request: Request, local: Local, settings: Settings) -> Option<Result<Connection, ConnectError>> {
     let peer = request.peer().map_or_else(|| "a peer without an IP address".to_owned(), |peer| peer.to_string());
-    let mut end = local.unconnected()?;
+    let place = match local.place() {
+        Ok(place) => place,
+        Err(full) => {
+            refuse(&request, &peer, &full);
+            return Some(Err(failed(&peer, full.into())));
+        }
+    };
+    let mut end = match local.unconnected() {
+        Ok(end) => end.keeping(place),
+        Err(error) => {
+            refuse(&request, &peer, &error);
+            return Some(Err(error.into()));
+        }
+    };
     let receives = end.receives();
-    let accepted = request.accept((local.context(), end.pair()), receives, &settings).await;
-    let Established { agreed, identifier } = accepted.map_err(|error| failed(&peer, error))?;
-    Ok(end.connected(agreed, peer, gone(identifier)))
+    match request.accept((local.context(), end.pair()), receives, &settings).await {
+        Ok(Established { agreed, identifier }) => Some(Ok(end.connected(agreed, peer, gone(identifier)))),
+        Err(CmError::GivenUp) => {
+            debug!("{peer}: {}", CmError::GivenUp);
+            None
+        }
+        Err(error) => Some(Err(failed(&peer, error))),
+    }
+}
+
+/// Tells who asks why there is no connection.
+fn refuse(request: &Request, peer: &str, why: &dyn Display) {
+    // Who has given up its request needs no answer.
+    if let Err(error) = request.refuse(&why.to_string()) {
+        debug!("{peer} was not told that {why}: {error}");
+    }
 }
 
 async fn resolve(address: &str) -> Result<SocketAddr, ConnectError> {

@@ -4,6 +4,7 @@ use std::io;
 
 use super::event::{Event, EventKind};
 use super::rejection::reason;
+use crate::connection::NoPlace;
 use crate::terms::Refusal;
 use crate::verbs::CallError;
 
@@ -41,6 +42,12 @@ pub enum CmError {
     /// The terms of the other end are refused here. It was told.
     #[error("the other end is refused: {0}")]
     Refused(Refusal),
+    /// There is no place for another connection here. The other end was told.
+    #[error(transparent)]
+    NoPlace(#[from] NoPlace),
+    /// Who asked for the connection waits for it no more: one attempt of several has succeeded, or all took too long.
+    #[error("the other end has given up its request")]
+    GivenUp,
     /// Nothing happened for too long.
     #[error("the other end has not answered in time")]
     Silence,
@@ -55,6 +62,14 @@ pub enum CmError {
 }
 
 impl CmError {
+    /// The reason in words for the other end, which knows that it is refused.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Refused(refusal) => refusal.to_string(),
+            error => error.to_string(),
+        }
+    }
+
     /// That this happened where something else was waited for.
     pub(super) fn of(event: Event) -> Self {
         const INVALID_SERVICE: i32 = 8;

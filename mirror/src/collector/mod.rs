@@ -45,7 +45,7 @@ pub struct CollectorConfig {
     pub bytes: u64,
     /// Bytes of the longest message, header included.
     pub longest: u32,
-    /// Senders that can be connected at a time.
+    /// Senders that can be connected at a time. One more is refused with that reason.
     pub connections: usize,
 }
 
@@ -106,7 +106,7 @@ impl Collector {
     /// Fails if a file or the pipe cannot be written.
     pub fn new(local: Local, config: CollectorConfig, outputs: Outputs, metrics: CollectorMetrics) -> io::Result<Self> {
         let writer = Writer::start(outputs, metrics.clone())?;
-        Ok(Self { local, config, writer, metrics })
+        Ok(Self { local: local.limited_to(config.connections), config, writer, metrics })
     }
 
     /// Serves senders until `stop` ends or the RDMA device is gone. Then it writes what has come, and ends its captures with statistics; if
@@ -132,10 +132,6 @@ impl Collector {
                 connection = connector.next(&local) => connection,
             };
             match connection {
-                Ok(connection) if sessions.len() >= config.connections => {
-                    warn!("{} is refused: there are {} connections already", connection.peer, sessions.len());
-                    metrics.refused();
-                }
                 Ok(connection) => {
                     info!("{} is connected", connection.peer);
                     metrics.accepted();

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::error::ExchangeError;
 use super::frame::{End, Frame};
-use crate::terms::{Agreed, Refusal, Terms};
+use crate::terms::{Agreed, Terms};
 use crate::verbs::{
     Access, CallError, Connect, Context, LinkLayer, Path, PathOptions, Psn, QueuePair, ReceiveRequest, Retries,
 };
@@ -74,7 +74,7 @@ where
 /// The same for the end that is connected to, by [`connect`].
 ///
 /// # Errors
-/// As [`connect`].
+/// As [`connect`]. The other end is told why.
 pub async fn accept<S>(
     stream: &mut S,
     (context, pair): (&Context, &QueuePair),
@@ -85,20 +85,55 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     in_time(settings, async {
-        let (header, theirs) = match Frame::read(stream).await? {
-            Frame::Offer(header, theirs) => (header, theirs),
-            _ => return Err(ExchangeError::Unexpected("no offer")),
+        let offered = Offered::read(stream, settings).await?;
+        offered.accept(stream, (context, pair), receives, settings).await
+    })
+    .await
+}
+
+/// What the end that connects has offered: terms that are agreed to, and its queue pair.
+pub(super) struct Offered {
+    terms: Terms,
+    theirs: End,
+}
+
+impl Offered {
+    /// Reads the offer, for which no queue pair is needed yet.
+    pub(super) async fn read(
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+        settings: &Settings,
+    ) -> Result<Self, ExchangeError> {
+        match Frame::read(stream).await? {
+            Frame::Offer(header, theirs) => Ok(Self { terms: agree(stream, settings, &header).await?, theirs }),
+            _ => Err(ExchangeError::Unexpected("no offer")),
+        }
+    }
+
+    /// Connects a queue pair with that of the offer, or tells the other end why not.
+    pub(super) async fn accept(
+        self,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+        (context, pair): (&Context, &QueuePair),
+        receives: Vec<ReceiveRequest>,
+        settings: &Settings,
+    ) -> Result<Agreed, ExchangeError> {
+        let Self { terms, theirs } = self;
+        let prepared = initialize(pair, receives, settings)
+            .and_then(|()| transit((context, pair), settings, &theirs))
+            // With the options that the device has taken of those that were offered.
+            .and_then(|()| end(context, pair, settings));
+        let own = match prepared {
+            Ok(own) => own,
+            Err(error) => {
+                refuse(stream, &error).await?;
+                return Err(error.into());
+            }
         };
-        let terms = agree(stream, settings, &header).await?;
-        initialize(pair, receives, settings)?;
-        transit((context, pair), settings, &theirs)?;
-        // With the options that the device has taken of those that were offered.
-        Frame::Answer(settings.terms.bytes(), end(context, pair, settings)?).write(stream).await?;
+        Frame::Answer(settings.terms.bytes(), own).write(stream).await?;
         ready(stream).await?;
         Frame::Ready.write(stream).await?;
         Ok(Agreed { terms, remote: theirs.number })
-    })
-    .await
+    }
 }
 
 fn initialize(pair: &QueuePair, receives: Vec<ReceiveRequest>, settings: &Settings) -> Result<(), CallError> {
@@ -123,14 +158,15 @@ async fn agree(
     match agreed {
         Ok(terms) => Ok(terms),
         Err(refusal) => {
-            refuse(stream, refusal).await?;
+            refuse(stream, &refusal).await?;
             Err(ExchangeError::Refused(refusal))
         }
     }
 }
 
-async fn refuse(stream: &mut (impl AsyncWrite + Unpin), refusal: Refusal) -> Result<(), ExchangeError> {
-    Frame::Refusal(refusal.to_string()).write(stream).await
+/// Tells the other end why it is not connected.
+pub(super) async fn refuse(stream: &mut (impl AsyncWrite + Unpin), why: &impl ToString) -> Result<(), ExchangeError> {
+    Frame::Refusal(why.to_string()).write(stream).await
 }
 
 async fn ready(stream: &mut (impl AsyncRead + Unpin)) -> Result<(), ExchangeError> {

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::connection::NoPlace;
 use crate::terms::Refusal;
 use crate::verbs::CallError;
 
@@ -20,6 +21,9 @@ pub enum ExchangeError {
     /// The terms of the other end are refused here. It was told.
     #[error("the other end is refused: {0}")]
     Refused(Refusal),
+    /// There is no place for another connection here. The other end was told.
+    #[error(transparent)]
+    NoPlace(#[from] NoPlace),
     /// The other end refuses.
     #[error("the other end refuses: {0}")]
     RefusedThere(String),

@@ -1,12 +1,15 @@
 //! The exchange over TCP.
 
+use std::io;
 use std::net::SocketAddr;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-use super::end::{Settings, accept, connect};
+use super::end::{Offered, Settings, connect, refuse};
+use super::error::ExchangeError;
 use crate::connection::{ConnectError, Connection, Connector, Gone, Left, Local};
 
 /// Connects to an address, where an [`Acceptor`] listens.
@@ -31,7 +34,8 @@ impl Connector for Dialer {
     }
 }
 
-/// Takes connections that [`Dialer`]s ask for. One that says nothing holds up no other.
+/// Takes connections that [`Dialer`]s ask for, as many as there are places for, and tells each other one why it is refused. One that says
+/// nothing holds up no other, and has neither a place nor a queue pair.
 #[derive(Debug)]
 pub struct Acceptor {
     listener: TcpListener,
@@ -54,7 +58,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// As `getsockname` fails.
-    pub fn address(&self) -> std::io::Result<SocketAddr> {
+    pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 }
@@ -80,11 +84,30 @@ async fn answer(
     local: Local,
     settings: Settings,
 ) -> Result<Connection, ConnectError> {
-    let mut end = local.unconnected()?;
-    let receives = end.receives();
-    let agreed = accept(&mut stream, (local.context(), end.pair()), receives, &settings).await;
-    let agreed = agreed.map_err(|source| ConnectError::Peer { peer: peer.to_string(), source: source.into() })?;
-    Ok(end.connected(agreed, peer.to_string(), closed(stream)))
+    let peer = peer.to_string();
+    let failed = |source: ExchangeError| ConnectError::Peer { peer: peer.clone(), source: source.into() };
+    let answered = timeout(settings.patience, async {
+        let offered = Offered::read(&mut stream, &settings).await.map_err(failed)?;
+        let place = match local.place() {
+            Ok(place) => place,
+            Err(full) => {
+                refuse(&mut stream, &full).await.map_err(failed)?;
+                return Err(failed(full.into()));
+            }
+        };
+        let mut end = match local.unconnected() {
+            Ok(end) => end.keeping(place),
+            Err(error) => {
+                refuse(&mut stream, &error).await.map_err(failed)?;
+                return Err(error.into());
+            }
+        };
+        let receives = end.receives();
+        let agreed = offered.accept(&mut stream, (local.context(), end.pair()), receives, &settings).await;
+        Ok((agreed.map_err(failed)?, end))
+    });
+    let (agreed, end) = answered.await.unwrap_or_else(|_| Err(failed(ExchangeError::Silence)))?;
+    Ok(end.connected(agreed, peer, closed(stream)))
 }
 
 /// Nothing more is said on the socket, but a process that ends closes it.

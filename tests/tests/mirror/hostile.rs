@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use sluice_control::mirror::Class;
+use sluice_mirror::collector::{CollectorConfig, Outputs};
 use sluice_mirror::connection::{Capacity, Connection, Connector, Local};
 use sluice_mirror::exchange::{Dialer, Settings};
 use sluice_mirror::source::Batching;
@@ -19,7 +20,7 @@ use tokio::time::timeout;
 
 use crate::agent::Agent;
 use crate::pressure::pipe;
-use crate::rig::{Rig, frame, play, settings, speak, until};
+use crate::rig::{CONFIG, Rig, frame, play, settings, speak, until};
 
 /// A peer that is connected as a sender is, and then sends what a test wants.
 struct Peer {
@@ -98,11 +99,7 @@ fn each_wrong_message_ends_its_connection_and_an_honest_sender_goes_on() {
             })
             .await;
             rig.acknowledged(Class::Arp, 1).await;
-            let refused = || {
-                let text = prometheus::TextEncoder::new().encode_to_string(&rig.collected.gather()).unwrap();
-                let line = text.lines().find(|line| line.starts_with("sluice_mirror_collect_refused_total")).unwrap();
-                line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
-            };
+            let refused = || total(&rig, "refused_total");
             let hello = message(7, Kind::Hello, &Hello { grants: 64, ..Hello::default() }.bytes(1000));
             let changed = |at: usize, byte: u8| {
                 let mut bytes = hello.clone();
@@ -187,6 +184,46 @@ fn a_sender_that_sends_more_than_it_was_granted_is_refused() {
             collector.stop().await;
         });
     });
+}
+
+#[test]
+fn one_sender_too_many_is_refused_with_the_reason_before_it_is_connected() {
+    let name = "hostile::one_sender_too_many_is_refused_with_the_reason_before_it_is_connected";
+    on_device("bluefield-3", name, |_| {
+        play(async {
+            let rig = Rig::new();
+            let outputs = Outputs { files: Some(rig.files()), ..Outputs::default() };
+            let collector = rig.collect_into(outputs, &CollectorConfig { connections: 1, ..CONFIG }).await;
+            // Whoever says nothing takes nobody's place.
+            let _silent =
+                [TcpStream::connect(rig.address()).await.unwrap(), TcpStream::connect(rig.address()).await.unwrap()];
+            let first = Peer::connect(&rig).await;
+            first.hello(1).await;
+            let local = Local::open("mlx5_0", CAPACITY).unwrap();
+            let mut dialer = Dialer { address: rig.address().to_owned(), settings: settings() };
+            for refusals in 1..=3 {
+                let refused = dialer.next(&local).await.unwrap_err().to_string();
+                let words = "the other end refuses: there are 1 connections already, and no more are taken";
+                assert!(refused.ends_with(words), "{refused}");
+                until(|| total(&rig, "refused_total"), |count| *count >= refusals).await;
+            }
+            assert_eq!(total(&rig, "connections_total"), 1);
+            drop(first);
+            // The collector hears of it in its own time.
+            let mut next = dialer.next(&local).await;
+            while next.is_err() {
+                next = dialer.next(&local).await;
+            }
+            collector.stop().await;
+        });
+    });
+}
+
+/// A counter of the collector that has no labels.
+fn total(rig: &Rig, name: &str) -> u64 {
+    let text = prometheus::TextEncoder::new().encode_to_string(&rig.collected.gather()).unwrap();
+    let line = text.lines().find(|line| line.starts_with(&format!("sluice_mirror_collect_{name} "))).unwrap();
+    line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 #[test]

@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use sluice_control::mirror::Class;
-use sluice_mirror::collector::{CollectorConfig, Files, Outputs};
+use sluice_mirror::collector::{Files, Outputs};
 use sluice_mirror::connection::{ConnectError, Connection, Connector, Local};
-use sluice_mirror::exchange::Dialer;
+use sluice_mirror::exchange::{Acceptor, Dialer};
 use sluice_mirror::source::Batching;
 use sluice_tests::mlx5::with_options;
 use tokio::time::sleep;
 
 use crate::agent::Agent;
 use crate::captures::{files, frames, tshark};
-use crate::rig::{CONFIG, Rig, folder, frame, number, play, speak, until};
+use crate::rig::{CONFIG, Rig, folder, frame, number, play, settings, speak, until};
 
 /// Frames of the first story, of each of four classes.
 const EACH: u64 = 250_000;
@@ -164,20 +164,25 @@ impl Connector for Noted {
 }
 
 #[test]
-fn a_sender_for_which_the_collector_has_no_room_waits_before_it_comes_again() {
-    let name = "restarts::a_sender_for_which_the_collector_has_no_room_waits_before_it_comes_again";
+fn a_sender_whose_connections_end_at_once_waits_before_it_comes_again() {
+    let name = "restarts::a_sender_whose_connections_end_at_once_waits_before_it_comes_again";
     with_options("bluefield-3", &[], &KILLED, name, |_| {
         play(async {
             const PAUSE: Duration = Duration::from_millis(100);
             let rig = Rig::new();
-            let outputs = Outputs { files: Some(rig.files()), ..Outputs::default() };
-            let collector = rig.collect_into(outputs, &CollectorConfig { connections: 0, ..CONFIG }).await;
+            let mut acceptor = Acceptor::bind(rig.address(), settings()).await.unwrap();
+            let local = Local::open("mlx5_0", CONFIG.capacity()).unwrap();
+            let ends = tokio::spawn(async move {
+                loop {
+                    drop(acceptor.next(&local).await.unwrap());
+                }
+            });
             let began = Arc::new(Mutex::new(Vec::new()));
             let connector = Noted { dialer: rig.dialer(), began: Arc::clone(&began) };
             let sender = rig.send_by(connector, (PAUSE, PAUSE), &rig.socket(), Batching::default());
             let attempts = until(|| began.lock().unwrap().clone(), |began| began.len() >= 5).await;
             sender.stop().await;
-            collector.stop().await;
+            ends.abort();
             let waits: Vec<_> = attempts.windows(2).map(|pair| pair[1] - pair[0]).collect();
             // A wait is never shorter, however slow the machine is.
             assert!(waits.iter().all(|wait| *wait >= PAUSE), "{waits:?}");

@@ -20,6 +20,8 @@ stories![
     both_ends_connect_again_and_again_and_hear_when_the_other_disconnects,
     terms_that_do_not_fit_are_rejected_with_the_reason_in_words,
     what_is_no_mirror_is_rejected_and_the_next_one_connects,
+    one_connection_too_many_is_rejected_with_the_reason_in_words,
+    a_request_that_was_given_up_is_passed_over,
     an_address_that_leads_nowhere_and_a_port_where_nobody_listens_are_told_apart,
     options_of_both_ends_cross_and_a_device_without_any_connects,
     without_a_runtime_threads_block,
@@ -113,6 +115,58 @@ fn what_is_no_mirror_is_rejected_and_the_next_one_connects() {
         let ((), refused) = tokio::join!(refuses, asks.next(&local));
         let words = refused.unwrap_err().to_string();
         assert!(words.ends_with("the other end refuses: no room for another sender"), "{words}");
+    });
+}
+
+fn one_connection_too_many_is_rejected_with_the_reason_in_words() {
+    play(async {
+        let asked = local(4, 64).limited_to(1);
+        let asks = local(4, 64);
+        let mut acceptor = acceptor(SETTINGS).await;
+        let mut dialer = dialer(acceptor.port(), SETTINGS);
+        for _ in 0..2 {
+            let (there, here) = tokio::join!(acceptor.next(&asked), dialer.next(&asks));
+            let (there, _here) = (there.unwrap(), here.unwrap());
+            let (refuses, refused) = tokio::join!(acceptor.next(&asked), dialer.next(&asks));
+            let words = "there are 1 connections already, and no more are taken";
+            let (refuses, refused) = (refuses.unwrap_err().to_string(), refused.unwrap_err().to_string());
+            assert!(refuses.ends_with(words), "{refuses}");
+            assert!(refused.ends_with(&format!("the other end refuses: {words}")), "{refused}");
+            drop(there);
+        }
+    });
+}
+
+fn a_request_that_was_given_up_is_passed_over() {
+    play(async {
+        let local = local(4, 64);
+        let gives_up = async |port| {
+            let end = local.unconnected().unwrap();
+            resolved(port).await.connect(end.pair().number(), &terms()).unwrap();
+        };
+        let listener = Listener::bind(at(0), Mode::Reactor).unwrap();
+        gives_up(listener.port()).await;
+        let request = listener.next(Some(deadline())).await.unwrap();
+        let latest = deadline();
+        while request.identifier().initial().is_ok() {
+            assert!(Instant::now() < latest);
+            tokio::task::yield_now().await;
+        }
+        let mut end = local.unconnected().unwrap();
+        let receives = end.receives();
+        let accepted = request.accept((local.context(), end.pair()), receives, &SETTINGS).await;
+        assert!(matches!(accepted, Err(CmError::GivenUp)), "{accepted:?}");
+
+        let mut acceptor = acceptor(SETTINGS).await;
+        for _ in 0..3 {
+            gives_up(acceptor.port()).await;
+        }
+        // What has come before this connection is over when it is made.
+        drop(meet(&local, &local).await);
+        let mut asks = dialer(acceptor.port(), SETTINGS);
+        let (accepted, connected) = tokio::join!(acceptor.next(&local), asks.next(&local));
+        let (accepted, connected) = (accepted.unwrap(), connected.unwrap());
+        assert_eq!(accepted.agreed.remote, connected.pair.number());
     });
 }
 
