@@ -24,7 +24,9 @@ pub struct Dialer {
 impl Connector for Dialer {
     async fn next(&mut self, local: &Local) -> Result<Connection, ConnectError> {
         let unreachable = |source| ConnectError::Address { address: self.address.clone(), source };
-        let mut stream = TcpStream::connect(&self.address).await.map_err(unreachable)?;
+        // The kernel would go on for two minutes, and at the end ask only once in half of one.
+        let connected = timeout(self.settings.patience, TcpStream::connect(&self.address)).await;
+        let mut stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(unreachable)?;
         let mut end = local.unconnected()?;
         let receives = end.receives();
         let agreed = connect(&mut stream, (local.context(), end.pair()), receives, &self.settings).await;

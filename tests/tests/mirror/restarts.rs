@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use sluice_control::mirror::Class;
 use sluice_mirror::collector::{Files, Outputs};
 use sluice_mirror::connection::{ConnectError, Connection, Connector, Local};
-use sluice_mirror::exchange::{Acceptor, Dialer};
+use sluice_mirror::exchange::{Acceptor, Dialer, Settings};
+use sluice_mirror::sender;
 use sluice_mirror::source::Batching;
-use sluice_tests::mlx5::with_options;
-use tokio::time::sleep;
+use sluice_tests::mlx5::{on_device, with_options};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{sleep, timeout};
 
 use crate::agent::Agent;
 use crate::captures::{files, frames, tshark};
@@ -186,6 +188,27 @@ fn a_sender_whose_connections_end_at_once_waits_before_it_comes_again() {
             let waits: Vec<_> = attempts.windows(2).map(|pair| pair[1] - pair[0]).collect();
             // A wait is never shorter, however slow the machine is.
             assert!(waits.iter().all(|wait| *wait >= PAUSE), "{waits:?}");
+        });
+    });
+}
+
+#[test]
+fn a_collector_whose_host_does_not_answer_is_not_waited_for_longer_than_was_wanted() {
+    let name = "restarts::a_collector_whose_host_does_not_answer_is_not_waited_for_longer_than_was_wanted";
+    on_device("bluefield-3", name, |_| {
+        play(async {
+            // It has room for one that nobody accepts, and answers no other.
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let silent = socket.listen(0).unwrap();
+            let address = silent.local_addr().unwrap();
+            let _first = TcpStream::connect(address).await.unwrap();
+            let local = Local::open("mlx5_0", sender::capacity(4)).unwrap();
+            let settings = Settings { patience: Duration::from_millis(200), ..settings() };
+            let mut dialer = Dialer { address: address.to_string(), settings };
+            // The kernel alone would take two minutes.
+            let outcome = timeout(Duration::from_secs(30), dialer.next(&local)).await.expect("an end");
+            assert_eq!(outcome.unwrap_err().to_string(), format!("{address}: timed out"));
         });
     });
 }
