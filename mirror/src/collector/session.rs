@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::metrics::CollectorMetrics;
 use super::senders::Batch;
-use super::writer::{Done, Job, Jobs, Message};
+use super::writer::{Done, Job, Jobs, LatestDrops, Message};
 use super::{CONTROLS, CollectorConfig};
 use crate::connection::{Connection, Left, Local};
 use crate::verbs::{Buffer, CallError, Completion, Failure, Operation, Outcome, Payload, ReceiveRequest, SendRequest};
@@ -41,6 +41,9 @@ pub(super) struct Session {
     free: Vec<Buffer>,
     /// Jobs without an answer.
     waiting: usize,
+    /// One of them is a hello.
+    is_greeting: bool,
+    drops: LatestDrops,
     heard: Instant,
     completions: Vec<Completion>,
 }
@@ -100,6 +103,8 @@ impl Session {
             is_grant_due: false,
             free,
             waiting: 0,
+            is_greeting: false,
+            drops: LatestDrops::default(),
             heard: Instant::now(),
             completions: Vec::new(),
         })
@@ -169,6 +174,10 @@ impl Session {
         }
         match kind {
             Kind::Hello => {
+                // It takes no credit, so that this alone bounds how many wait for an output that stands still.
+                if self.is_greeting {
+                    return Err(End::Refused("a hello came before the last one was answered"));
+                }
                 let hello = Hello::parse(parsed.payload)?;
                 let is_first = self.sender.is_none();
                 if is_first {
@@ -176,6 +185,7 @@ impl Session {
                 }
                 self.sender = Some(sender);
                 self.waiting += 1;
+                self.is_greeting = true;
                 self.jobs.submit(Job::Hello { sender, hello, is_first, done: self.done.0.clone() });
                 self.again(message)
             }
@@ -184,7 +194,7 @@ impl Session {
                     return Err(End::Refused("a heartbeat came before a hello"));
                 }
                 let drops = parsed.class_drops().collect();
-                self.jobs.submit(Job::Drops { sender, drops });
+                self.jobs.submit_drops(sender, &self.drops, drops);
                 self.grant.controls += 1;
                 self.is_grant_due = true;
                 self.again(message)
@@ -226,6 +236,7 @@ impl Session {
         match done {
             Done::Welcome(acknowledged) => {
                 self.is_welcome = true;
+                self.is_greeting = false;
                 self.grant.controls += 1;
                 for (class, acknowledged) in self.grant.classes.iter_mut().zip(acknowledged) {
                     class.acknowledged = acknowledged;

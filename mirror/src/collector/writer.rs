@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, select_biased, unbounded};
+use parking_lot::Mutex;
 use sluice_control::mirror::{CLASSES, Class};
 use tokio::sync::{mpsc, oneshot};
 
@@ -26,10 +27,15 @@ pub(super) enum Job {
     /// A sender says who it is; the answer is [`Done::Welcome`].
     Hello { sender: u64, hello: Hello, is_first: bool, done: mpsc::UnboundedSender<Done> },
     /// Drops that a sender has counted.
-    Drops { sender: u64, drops: Vec<(Class, Drops)> },
+    Drops { sender: u64, drops: LatestDrops },
     /// Frames; the answer is [`Done::Batch`].
     Batch { batch: Batch, message: Message, done: mpsc::UnboundedSender<Done> },
 }
+
+/// The latest drops that a session was told of and that the thread has not taken. They come with every heartbeat, for which a sender needs no
+/// credit: a job for each would take ever more memory while the output stands still.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LatestDrops(Arc<Mutex<Option<Vec<(Class, Drops)>>>>);
 
 /// A message as it was received.
 #[derive(Debug)]
@@ -61,6 +67,13 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
+    /// Hands drops of a sender over, in place of those that still wait.
+    pub(super) fn submit_drops(&self, sender: u64, latest: &LatestDrops, drops: Vec<(Class, Drops)>) {
+        if latest.0.lock().replace(drops).is_none() {
+            self.submit(Job::Drops { sender, drops: latest.clone() });
+        }
+    }
+
     /// Hands a job over. Batches of classes whose protocols count on milliseconds come first, and hellos that change something.
     pub(super) fn submit(&self, job: Job) {
         let urgent = match &job {
@@ -183,7 +196,8 @@ fn take(output: &mut Output, job: Job) -> io::Result<()> {
             done.send(Done::Welcome(acknowledged)).unwrap_or_default();
         }
         Job::Drops { sender, drops } => {
-            output.drops(sender, &drops);
+            let drops = drops.0.lock().take();
+            output.drops(sender, &drops.unwrap_or_default());
             // These come with every heartbeat, so that there may be no pause in which to look.
             output.rotate();
         }
@@ -194,4 +208,31 @@ fn take(output: &mut Output, job: Job) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Cause;
+
+    #[test]
+    fn drops_that_are_told_again_and_again_wait_for_a_thread_that_stands_still_once() {
+        let (urgent, others) = (unbounded().0, unbounded());
+        let jobs = Jobs { urgent, others: others.0 };
+        let drops = |count| {
+            let mut drops = Drops::default();
+            drops[Cause::RingFull] = count;
+            vec![(Class::Arp, drops)]
+        };
+        let (waiting, latest) = (others.1, LatestDrops::default());
+        let taken = |from: u64, to: u64| {
+            (from..=to).for_each(|count| jobs.submit_drops(7, &latest, drops(count)));
+            let job = waiting.try_recv().unwrap();
+            assert!(waiting.is_empty());
+            let Job::Drops { sender: 7, drops } = job else { panic!("another job") };
+            drops.0.lock().take()
+        };
+        assert_eq!(taken(1, 1000), Some(drops(1000)));
+        assert_eq!(taken(1001, 1001), Some(drops(1001)));
+    }
 }

@@ -187,6 +187,28 @@ fn a_sender_that_sends_more_than_it_was_granted_is_refused() {
 }
 
 #[test]
+fn a_sender_that_does_not_wait_for_the_answer_to_its_hello_is_refused() {
+    on_device("bluefield-3", "hostile::a_sender_that_does_not_wait_for_the_answer_to_its_hello_is_refused", |_| {
+        play(async {
+            let rig = Rig::new();
+            // Stands still at the first batch, so that no hello is answered any more.
+            let (pipe, _written, goes_on) = pipe(100);
+            let collector = rig.collect_into_pipe(pipe).await;
+            let peer = Peer::connect(&rig).await;
+            peer.hello(1).await;
+            peer.send(&message(1, batch(1, 0), &[0; 40]));
+            until(|| rig.collected("latency_seconds_count", Class::Arp), |frames| *frames == 1).await;
+            let hello = message(1, Kind::Hello, &Hello { grants: 64, ..Hello::default() }.bytes(1000));
+            (0..2).for_each(|_| peer.send(&hello));
+            peer.expect_refusal().await;
+            drop(goes_on);
+            Peer::connect(&rig).await.hello(1).await;
+            collector.stop().await;
+        });
+    });
+}
+
+#[test]
 fn one_sender_too_many_is_refused_with_the_reason_before_it_is_connected() {
     let name = "hostile::one_sender_too_many_is_refused_with_the_reason_before_it_is_connected";
     on_device("bluefield-3", name, |_| {
