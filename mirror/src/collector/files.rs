@@ -174,7 +174,9 @@ impl Files {
             Some(extension) => rest.strip_suffix(extension.to_str()?)?.strip_suffix('.')?,
             None => rest,
         };
-        digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+        let number = digits.parse().ok()?;
+        // Somebody else's file may have a number that is written in another way.
+        (self.numbered(number).file_name() == Some(name)).then_some(number)
     }
 }
 
@@ -200,7 +202,7 @@ mod tests {
             names.sort();
             names
         };
-        for name in ["a_00007.pcapng", "a_x.pcapng", "ab_00009.pcapng", "a_00008.pcap"] {
+        for name in ["a_00007.pcapng", "a_9.pcapng", "a_x.pcapng", "ab_00009.pcapng", "a_00008.pcap"] {
             fs::write(folder.path().join(name), b"").unwrap();
         }
         let files = Files { path: folder.path().join("a.pcapng"), size: Some(10), age: None, keep: Some(2) };
@@ -213,7 +215,8 @@ mod tests {
             written.write(b"0").unwrap();
             assert!(written.is_due());
         }
-        assert_eq!(names(), ["a_00008.pcap", "a_00008.pcapng", "a_00009.pcapng", "a_x.pcapng", "ab_00009.pcapng"]);
+        let left = ["a_00008.pcap", "a_00008.pcapng", "a_00009.pcapng", "a_9.pcapng", "a_x.pcapng", "ab_00009.pcapng"];
+        assert_eq!(names(), left);
         assert_eq!(fs::read(folder.path().join("a_00009.pcapng")).unwrap(), b"1234567890");
     }
 
