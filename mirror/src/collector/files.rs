@@ -18,7 +18,7 @@ pub struct Files {
     pub path: PathBuf,
     /// The next file is begun once one has so many bytes.
     pub size: Option<u64>,
-    /// The next file is begun once one is as old as this.
+    /// The next file is begun once the first frames of one have been in it for so long.
     pub age: Option<Duration>,
     /// How many files are kept; older ones of the same name are deleted.
     pub keep: Option<usize>,
@@ -38,7 +38,8 @@ struct Open {
     path: PathBuf,
     /// Bytes of whole blocks.
     length: u64,
-    since: Instant,
+    /// When the first frames were written.
+    since: Option<Instant>,
 }
 
 impl Written {
@@ -63,11 +64,12 @@ impl Written {
         self.open.is_some()
     }
 
-    /// Whether the next file is due.
+    /// Whether the next file is due. It never is after one without frames: files that say nothing would take the place of those that are
+    /// kept.
     pub(super) fn is_due(&self) -> bool {
-        let Some(open) = &self.open else { return false };
+        let Some((open, since)) = self.open.as_ref().and_then(|open| Some((open, open.since?))) else { return false };
         self.files.size.is_some_and(|size| open.length >= size)
-            || self.files.age.is_some_and(|age| open.since.elapsed() >= age)
+            || self.files.age.is_some_and(|age| since.elapsed() >= age)
     }
 
     /// Begins the next file, with these blocks. If that fails, no file is left of it, and none is deleted for it.
@@ -90,11 +92,12 @@ impl Written {
         }
     }
 
-    /// Writes whole blocks. If that fails, none of them is in the file, which is closed.
+    /// Writes whole blocks of frames. If that fails, none of them is in the file, which is closed.
     pub(super) fn write(&mut self, blocks: &[u8]) -> io::Result<()> {
         let Some(open) = &mut self.open else { return Err(io::ErrorKind::NotFound.into()) };
         let Err(error) = open.file.write_all(blocks) else {
             open.length += blocks.len() as u64;
+            open.since.get_or_insert_with(Instant::now);
             return Ok(());
         };
         let error = match open.file.set_len(open.length) {
@@ -138,7 +141,7 @@ impl Open {
                 Err(also) => io::Error::other(format!("{error}; and what was begun of it cannot be deleted: {also}")),
             });
         }
-        Ok(Self { file, path: path.to_owned(), length: blocks.len() as u64, since: Instant::now() })
+        Ok(Self { file, path: path.to_owned(), length: blocks.len() as u64, since: None })
     }
 }
 
@@ -252,6 +255,19 @@ mod tests {
         }
         written.begin(b"frames").unwrap();
         assert_eq!(names(), ["a_00002.pcapng", "a_00003.pcapng"]);
+    }
+
+    #[test]
+    fn no_file_follows_one_without_frames() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.pcapng");
+        for (size, age) in [(Some(3), None), (None, Some(Duration::ZERO))] {
+            let (mut written, _) = Written::new(Files { path: path.clone(), size, age, keep: None }).unwrap();
+            written.begin(b"marks").unwrap();
+            assert!(!written.is_due());
+            written.write(b"frames").unwrap();
+            assert!(written.is_due());
+        }
     }
 
     #[test]
