@@ -107,7 +107,7 @@ impl Senders {
         let mut text = format!("sender {}", known.name);
         for (class, state) in Class::ALL.into_iter().zip(&known.classes) {
             let ClassState { written, missed, duplicates, drops, .. } = state;
-            if *written + *missed + *duplicates + drops.total() == 0 {
+            if [*written, *missed, *duplicates, drops.total()].iter().all(|count| *count == 0) {
                 continue;
             }
             let counts = [(*missed, "missing"), (*duplicates, "twice")];
@@ -160,8 +160,8 @@ impl ClassState {
 
     /// Notes frames that have not come.
     pub(super) fn miss(&mut self, frames: u64) {
-        self.missing += frames;
-        self.missed += frames;
+        self.missing = self.missing.saturating_add(frames);
+        self.missed = self.missed.saturating_add(frames);
     }
 
     /// Returns what no file tells of yet.
@@ -174,7 +174,7 @@ impl ClassState {
             let _ = write!(causes, " {} missing", self.missing);
         }
         for (cause, count) in news {
-            frames += count;
+            frames = frames.saturating_add(count);
             let _ = write!(causes, " {count} {}", cause.word());
         }
         (frames > 0).then_some(Lost { frames, causes })
@@ -183,5 +183,26 @@ impl ClassState {
     /// Notes that a file tells of everything.
     pub(super) fn told(&mut self) {
         (self.told, self.missing) = (self.drops, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_nobody_can_have_counted_are_told_as_the_greatest() {
+        let mut drops = Drops::default();
+        (drops[Cause::RingFull], drops[Cause::QueueFull]) = (u64::MAX, 5);
+        let mut senders = Senders::default();
+        let state = &mut senders.known(7).classes[Class::Arp.index()];
+        state.take_drops(drops);
+        state.miss(u64::MAX);
+        state.written = 1;
+        let lost = state.lost(Class::Arp).unwrap();
+        assert_eq!(lost.frames, u64::MAX);
+        assert!(lost.causes.ends_with(&format!("{0} missing {0} ring-full 5 queue-full", u64::MAX)), "{}", lost.causes);
+        let told = format!("; arp: 1 frames, {0} missing, {0} ring-full, 5 queue-full", u64::MAX);
+        assert!(senders.summary(7).ends_with(&told), "{}", senders.summary(7));
     }
 }

@@ -56,10 +56,10 @@ causes! {
 pub struct Drops([u64; CAUSES]);
 
 impl Drops {
-    /// Returns the sum over all causes.
+    /// Returns the sum over all causes; the greatest number if it is beyond that, as it can be of what another end tells.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Returns all causes with their counts.
