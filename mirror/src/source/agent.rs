@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use sluice_control::mirror::{Class, Losses, MAX_MESSAGE, Message, Plan};
 use tokio::net::UnixDatagram;
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
@@ -79,7 +80,12 @@ impl AgentSource {
             tokio::select! {
                 () = came_of_age => {}
                 readable = readable(self.socket.as_ref(), self.retry) => {
-                    if readable { self.read() } else { self.connect() }
+                    if !readable {
+                        self.connect();
+                    } else if !self.read() {
+                        // Nothing makes this wait while the agent is as fast, and no memory comes back before others have had their turn.
+                        yield_now().await;
+                    }
                 }
             }
         }
@@ -105,18 +111,19 @@ impl AgentSource {
         self.retry = Instant::now() + RETRY;
     }
 
-    /// Reads the messages that there are.
-    fn read(&mut self) {
+    /// Reads the messages that there are, and returns whether these were all.
+    fn read(&mut self) -> bool {
         for _ in 0..TURN {
-            let Some(socket) = &self.socket else { return };
+            let Some(socket) = &self.socket else { return true };
             match socket.try_recv(&mut self.message) {
-                Ok(0) => return self.disconnected(&"it has closed the socket"),
+                Ok(0) => self.disconnected(&"it has closed the socket"),
                 Ok(read) => self.take(read),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return self.disconnected(&error),
+                Err(error) => self.disconnected(&error),
             }
         }
+        false
     }
 
     /// Takes the message in the first so many bytes.

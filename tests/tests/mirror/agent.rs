@@ -83,6 +83,17 @@ impl Agent {
         }
     }
 
+    /// Gives the sender a frame again and again until there is no room for it any more, and returns how often.
+    pub(crate) fn fill(&self, frame: &Copied) -> u64 {
+        let (client, message) = (self.client.as_ref().expect("a sender"), message(frame));
+        let given = (0..).take_while(|_| match send(client, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(_) => true,
+            Err(Errno::AGAIN) => false,
+            Err(error) => panic!("{error}"),
+        });
+        given.count().try_into().expect("a number")
+    }
+
     /// Tells the sender what it has lost.
     pub(crate) fn tell_losses(&self) {
         send(self.client.as_ref().expect("a sender"), &self.losses.message(), SendFlags::NOSIGNAL)

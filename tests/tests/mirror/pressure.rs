@@ -1,14 +1,20 @@
 //! Collectors that do not keep up, and classes that flood.
 
 use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use sluice_control::mirror::Class;
-use sluice_mirror::source::Batching;
+use sluice_mirror::connection::Local;
+use sluice_mirror::sender;
+use sluice_mirror::source::{AgentSource, Batching, Source};
+use sluice_mirror::wire::Cause;
 use sluice_tests::mlx5::on_device;
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::agent::Agent;
@@ -227,6 +233,45 @@ fn a_pipe_that_breaks_ends_the_collector_with_the_reason() {
             assert!(!piped.is_empty() && !filed.is_empty(), "{} and {}", piped.len(), filed.len());
             let numbers: BTreeSet<_> = piped.iter().chain(&filed).map(|frame| number(&frame.bytes).1).collect();
             assert!(numbers.into_iter().eq(0..ALL));
+        });
+    });
+}
+
+#[test]
+fn an_agent_that_always_has_more_to_say_lets_the_sender_do_other_things() {
+    let name = "pressure::an_agent_that_always_has_more_to_say_lets_the_sender_do_other_things";
+    on_device("bluefield-3", name, |_| {
+        play(async {
+            // As many messages as are read before others get a turn.
+            const TURN: u64 = 128;
+            let rig = Rig::new();
+            let agent = Agent::new(&rig.socket());
+            let local = Local::open("mlx5_0", sender::capacity(64)).unwrap();
+            let batching = Batching { size: 4096, age: Duration::from_secs(60), batches: 1 };
+            let mut source = AgentSource::new(&rig.socket(), local.domain(), batching).unwrap();
+            let arp = || frame(Class::Arp, 0, 64);
+            let greeted = speak(agent, move |agent| {
+                agent.greet();
+                (0..50).for_each(|_| agent.copy(&arp()));
+            });
+            let (batch, agent) = tokio::join!(source.next(), greeted);
+            // All memory of the class.
+            let batch = batch.unwrap();
+            let more = agent.fill(&arp());
+            assert!(more > TURN, "{more}");
+            let all = 50 + more - u64::from(batch.frames);
+            let mut dropped = source.drops(Class::Arp)[Cause::QueueFull];
+            while dropped < all {
+                {
+                    let mut next = source.next();
+                    let is_done = poll_fn(|context| Poll::Ready(next.as_mut().poll(context).is_ready())).await;
+                    assert!(!is_done, "a batch, for which there is no memory");
+                }
+                let now = source.drops(Class::Arp)[Cause::QueueFull];
+                assert!(now - dropped <= TURN, "{} messages at a time", now - dropped);
+                dropped = now;
+                yield_now().await;
+            }
         });
     });
 }
