@@ -21,10 +21,10 @@ const LOAD_INDEX: u16 = 0x01;
 const LOAD_WORD_AT_INDEX: u16 = 0x40;
 const JUMP_IF_ANY: u16 = 0x45;
 
-/// Lets in what is about a connection that is assured, apart from changes that `own` has asked for. Its deletions are told whoever asked for
-/// them. What has no status is let in: whoever reads it says that. If a mark other than 0 is meant, what tells of none is left out; one that
-/// was changed to 0 is told.
-pub(crate) fn program(own: u32, mark: Mark) -> Vec<SockFilter> {
+/// Returns a program that lets in what is about a connection that is assured, apart from changes that the socket with the number `own` has
+/// asked for. Its deletions are told whoever asked for them. What has no status is let in: whoever reads it says that. If a mark other than 0
+/// is meant, what tells of none is left out; one that was changed to 0 is told.
+pub fn assured(own: u32, mark: Mark) -> Vec<SockFilter> {
     let one = |code, operand| SockFilter::new(code, 0, 0, operand);
     let find = |attribute: u16| [one(LOAD, HEADERS), one(LOAD_INDEX, attribute.into()), one(LOAD_WORD, FIND)];
     let must_be_marked = mark.value != 0;

@@ -10,14 +10,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::net::{RecvFlags, recv};
-use sluice_flow::connection::Direction;
+use sluice_flow::connection::Connection;
 use sluice_netdev::netlink::attribute::{Malformed, TooLong, Writer};
 use sluice_netdev::netlink::message::{Answer, Header, Message, Messages, flag, write};
-use socket2::SockRef;
+use socket2::{SockFilter, SockRef};
 
-use crate::filter;
 use crate::mark::Mark;
-use crate::wire::{DELETE, Entry, GET, NEW, put_all, put_change, put_name};
+use crate::wire::{DELETE, GET, NEW, Name, Told, put_all, put_change, put_name, put_this};
 
 /// Groups of events: NEW, UPDATE and DESTROY (`NFNLGRP_CONNTRACK_*`).
 const GROUPS: [u32; 3] = [1, 2, 3];
@@ -28,7 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Datagrams of events that are taken before the caller has its turn again.
 const TURN: usize = 1024;
 /// Requests in a datagram.
-const BATCH: usize = 64;
+pub const BATCH: usize = 64;
+/// Room for the answers to them in the kernel, at most about 1,500 bytes each there.
+const ANSWERS_BYTES: usize = 1 << 18;
 
 /// Why ctnetlink cannot be asked or heard.
 #[derive(Debug, thiserror::Error)]
@@ -65,13 +66,11 @@ pub enum SocketError {
 
 /// What has happened to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// It is new, or something of it has changed.
-    Is(Entry),
-    /// It is gone.
-    Gone(Direction),
-    /// Of something, but nobody can read of what.
-    Unreadable(Malformed),
+pub struct Event {
+    /// What is told of it.
+    pub told: Told,
+    /// Whether it is gone. Else it is new, or something of it has changed.
+    pub is_gone: bool,
 }
 
 /// Whether what was heard is all that was told.
@@ -85,23 +84,19 @@ pub enum Heard {
     NotAll,
 }
 
-/// Hears of connections of TCP and UDP in the network namespace that it was opened in, and in no zone of conntrack.
+/// Hears of connections in the network namespace that it was opened in.
 pub struct Events {
     netlink: Netlink,
     received: Box<[u8]>,
 }
 
 impl Events {
-    /// Opens the socket, with so many bytes for what waits to be received. Connections that are not assured are not told of, nor those
-    /// whose mark is not meant, as far as the kernel can see that, nor changes that `requests` asks for.
-    pub fn open(requests: &Requests, mark: Mark, queue_bytes: usize) -> Result<Self, SocketError> {
-        let netlink = open()?.0;
-        // Beyond what the system allows everybody, if this process may do that.
-        if set_socket_recv_buffer_size_force(&netlink, queue_bytes).is_err() {
-            netlink.set_rx_buf_sz(queue_bytes).map_err(failed("set the receive buffer"))?;
+    /// Opens the socket, with so many bytes for what waits to be received. Only what the filter lets in comes; without a filter, all does.
+    pub fn open(queue_bytes: usize, filter: &[SockFilter]) -> Result<Self, SocketError> {
+        let netlink = open(queue_bytes)?.0;
+        if !filter.is_empty() {
+            SockRef::from(&netlink).attach_filter(filter).map_err(failed("attach a filter"))?;
         }
-        let filter = filter::program(requests.port, mark);
-        SockRef::from(&netlink).attach_filter(&filter).map_err(failed("attach a filter"))?;
         for group in GROUPS {
             netlink.add_membership(group).map_err(failed("join a multicast group"))?;
         }
@@ -109,7 +104,7 @@ impl Events {
     }
 
     /// Passes on what has come. Does not wait.
-    pub fn receive(&mut self, see: &mut dyn FnMut(Event)) -> Result<Heard, SocketError> {
+    pub fn receive(&mut self, see: &mut dyn FnMut(Result<Event, Malformed>)) -> Result<Heard, SocketError> {
         for _ in 0..TURN {
             let length = match recv(&self.netlink, &mut self.received[..], RecvFlags::empty()) {
                 Ok((length, _)) => length,
@@ -119,20 +114,17 @@ impl Events {
                 Err(errno) => return Err(failed("listen")(errno.into())),
             };
             for message in Messages::new(&self.received[..length]) {
-                let message = match message {
-                    Ok(message) => message,
-                    Err(malformed) => {
-                        see(Event::Unreadable(malformed));
-                        break;
-                    }
-                };
-                event(&message).into_iter().for_each(&mut *see);
+                match message {
+                    Ok(message) => event(&message).into_iter().for_each(&mut *see),
+                    Err(malformed) => see(Err(malformed)),
+                }
             }
         }
         Ok(Heard::More)
     }
 
-    /// Throws away what was told so far, and forgets whether some was lost: what is asked for from now on is newer.
+    /// Throws away what was told so far, and forgets whether some was lost: what is asked for from now on is newer. The kernel tells of no
+    /// other loss before all is received.
     pub fn discard(&mut self) -> Result<(), SocketError> {
         loop {
             match recv(&self.netlink, &mut self.received[..], RecvFlags::empty()) {
@@ -154,12 +146,12 @@ impl AsFd for Events {
 #[derive(Default)]
 pub struct Changed {
     /// Connections that are gone, or about to go.
-    pub gone: Vec<Direction>,
+    pub gone: Vec<Name>,
     /// Connections that the kernel does not change.
-    pub refused: Vec<Direction>,
+    pub refused: Vec<Name>,
 }
 
-/// Asks for connections and changes them.
+/// Asks for connections, changes and removes them.
 pub struct Requests {
     netlink: Netlink,
     received: Box<[u8]>,
@@ -170,29 +162,32 @@ pub struct Requests {
 impl Requests {
     /// Opens the socket.
     pub fn open() -> Result<Self, SocketError> {
-        let (netlink, port) = open()?;
+        let (netlink, port) = open(ANSWERS_BYTES)?;
         netlink.set_cap_ack(true).map_err(failed("ask for short acknowledgements"))?;
         Ok(Self { netlink, received: vec![0; ROOM].into(), sequence: 0, port })
     }
 
-    /// Passes on all connections of TCP and UDP with a mark that are in no zone. Calls `meanwhile` again and again, for it takes its time.
+    /// The number of the socket, by which the kernel says who has changed something.
+    pub const fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// Passes on all connections with a mark. Calls `meanwhile` again and again, for it takes its time.
     pub fn all(
         &mut self,
         mark: Mark,
-        see: &mut dyn FnMut(Entry),
+        see: &mut dyn FnMut(Told),
         meanwhile: &mut dyn FnMut() -> Result<(), SocketError>,
     ) -> Result<(), SocketError> {
         let step = "list connections";
         let mut datagram = Vec::new();
-        self.put(&mut datagram, GET, flag::DUMP, |writer| put_all(writer, mark))?;
+        let first = self.put(&mut datagram, GET, flag::DUMP, |writer| put_all(writer, mark))?;
         self.send(step, &datagram)?;
         let mut is_done = false;
         while !is_done {
-            self.answers(step, &mut |answer| {
+            self.answers(step, first, &mut |answer| {
                 match answer {
-                    Answer::Content(message) => {
-                        Entry::read(message.payload)?.filter(is_routed).into_iter().for_each(&mut *see);
-                    }
+                    Answer::Content(message) => see(Told::read(message.payload)?),
                     Answer::Done(0) => is_done = true,
                     Answer::Done(errno) => return Err(refused(step, errno)),
                     Answer::Acknowledgement(told) if told.errno != 0 => return Err(refused(step, told.errno)),
@@ -205,77 +200,96 @@ impl Requests {
         Ok(())
     }
 
-    /// Returns all that the kernel knows of a connection; `None` if it is gone.
-    pub fn one(&mut self, original: &Direction) -> Result<Option<Entry>, SocketError> {
-        let step = "look a connection up";
-        let mut datagram = Vec::new();
-        self.put(&mut datagram, GET, flag::ACK, |writer| put_name(writer, original))?;
-        self.send(step, &datagram)?;
-        let (mut found, mut is_done) = (None, false);
-        while !is_done {
-            self.answers(step, &mut |answer| {
-                match answer {
-                    Answer::Content(message) => found = Entry::read(message.payload)?,
-                    Answer::Acknowledgement(told) => {
-                        is_done = true;
-                        return unless_gone(step, told.errno).map(drop);
-                    }
-                    _ => {}
-                }
-                Ok(())
-            })?;
-        }
+    /// Returns all that the kernel knows of connections, without those that are gone.
+    pub fn some(&mut self, names: &[Name]) -> Result<Vec<Told>, SocketError> {
+        let (step, mut found) = ("look a connection up", Vec::new());
+        let refused = self.ask(step, GET, names, put_name, &mut |told| found.push(told))?;
+        unless_gone(step, &refused)?;
         Ok(found)
     }
 
     /// Has connections live for so long from now, where that is said, and has the kernel be liberal about their windows.
-    pub fn change(&mut self, changes: &[(Direction, Option<Duration>)]) -> Result<Changed, SocketError> {
-        let step = "change a connection";
+    pub fn change(&mut self, changes: &[(Name, Option<Duration>)]) -> Result<Changed, SocketError> {
+        let put =
+            |writer: &mut Writer<'_>, (name, timeout): &(Name, Option<Duration>)| put_change(writer, name, *timeout);
+        let refused = self.ask("change a connection", NEW, changes, put, &mut drop)?;
         let mut changed = Changed::default();
-        for some in changes.chunks(BATCH) {
+        refused.into_iter().for_each(|(at, errno)| changed.note(changes[at].0, errno));
+        Ok(changed)
+    }
+
+    /// Removes connections, but no later ones of the same names.
+    ///
+    /// # Errors
+    /// Fails also if only one of them cannot be removed.
+    pub fn remove(&mut self, connections: &[Connection]) -> Result<(), SocketError> {
+        let step = "remove a connection";
+        let refused = self.ask(step, DELETE, connections, put_this, &mut drop)?;
+        unless_gone(step, &refused)
+    }
+
+    /// Sends a request about each of `all`, several in a datagram, and passes on the connections that are answered. Returns which requests are
+    /// refused, and with what number.
+    fn ask<T>(
+        &mut self,
+        step: &'static str,
+        kind: u16,
+        all: &[T],
+        body: impl Fn(&mut Writer<'_>, &T),
+        see: &mut dyn FnMut(Told),
+    ) -> Result<Vec<(usize, i32)>, SocketError> {
+        let mut refused = Vec::new();
+        for (batch, some) in all.chunks(BATCH).enumerate() {
             let (mut datagram, first) = (Vec::new(), self.sequence.wrapping_add(1));
-            for (at, (original, timeout)) in some.iter().enumerate() {
-                // Of the others only errors are answered.
+            for (at, one) in some.iter().enumerate() {
+                // Of the others only errors are answered, if they ask for nothing.
                 let ack = if at + 1 == some.len() { flag::ACK } else { 0 };
-                self.put(&mut datagram, NEW, ack, |writer| put_change(writer, original, *timeout))?;
+                self.put(&mut datagram, kind, ack, |writer| body(writer, one))?;
             }
-            let last = self.sequence;
             self.send(step, &datagram)?;
-            let mut is_done = false;
+            let (last, mut is_done) = (self.sequence, false);
             while !is_done {
-                self.answers(step, &mut |answer| {
-                    if let Answer::Acknowledgement(told) = answer {
-                        is_done |= told.sequence == last;
-                        let at = told.sequence.wrapping_sub(first) as usize;
-                        some.get(at).into_iter().for_each(|(original, _)| changed.note(*original, told.errno));
+                self.answers(step, first, &mut |answer| {
+                    match answer {
+                        Answer::Content(message) => see(Told::read(message.payload)?),
+                        Answer::Acknowledgement(told) => {
+                            is_done |= told.sequence == last;
+                            if told.errno != 0 {
+                                refused.push((batch * BATCH + told.sequence.wrapping_sub(first) as usize, told.errno));
+                            }
+                        }
+                        _ => {}
                     }
                     Ok(())
                 })?;
             }
         }
-        Ok(changed)
+        Ok(refused)
     }
 
+    /// Adds a request to a datagram. Returns its number.
     fn put(
         &mut self,
         datagram: &mut Vec<u8>,
         kind: u16,
         flags: u16,
         body: impl FnOnce(&mut Writer<'_>),
-    ) -> Result<(), SocketError> {
+    ) -> Result<u32, SocketError> {
         self.sequence = self.sequence.wrapping_add(1);
         let header = Header { kind, flags: flag::REQUEST | flags, sequence: self.sequence, port: 0 };
-        Ok(write(datagram, header, body)?)
+        write(datagram, header, body)?;
+        Ok(self.sequence)
     }
 
     fn send(&self, step: &'static str, datagram: &[u8]) -> Result<(), SocketError> {
         self.netlink.send(datagram, 0).map(drop).map_err(failed(step))
     }
 
-    /// Waits for the next datagram and passes its answers on.
+    /// Waits for the next datagram and passes on what answers the requests from `first` on.
     fn answers(
         &mut self,
         step: &'static str,
+        first: u32,
         see: &mut dyn FnMut(Answer<'_>) -> Result<(), SocketError>,
     ) -> Result<(), SocketError> {
         let deadline = Instant::now() + PATIENCE;
@@ -291,29 +305,34 @@ impl Requests {
             }
             wait(&[self.netlink.as_fd()], left).map_err(failed(step))?;
         };
-        for message in Messages::new(&self.received[..length]) {
-            see(message?.answer()?)?;
-        }
-        Ok(())
+        read_answers(&self.received[..length], first, self.sequence, see)
     }
+}
+
+/// Passes on what in a datagram answers the requests with these numbers. Whoever has asked something before has given up in the middle of it.
+fn read_answers(
+    datagram: &[u8],
+    first: u32,
+    last: u32,
+    see: &mut dyn FnMut(Answer<'_>) -> Result<(), SocketError>,
+) -> Result<(), SocketError> {
+    for message in Messages::new(datagram) {
+        let message = message?;
+        if message.header.sequence.wrapping_sub(first) <= last.wrapping_sub(first) {
+            see(message.answer()?)?;
+        }
+    }
+    Ok(())
 }
 
 impl Changed {
     /// Takes what was answered about a connection: one that is refused says nothing of the others.
-    fn note(&mut self, original: Direction, errno: i32) {
-        const GONE: [Errno; 2] = [Errno::NOENT, Errno::TIME];
-        if errno == 0 {
-            return;
-        }
-        if GONE.iter().any(|gone| gone.raw_os_error() == errno) {
-            self.gone.push(original);
+    fn note(&mut self, name: Name, errno: i32) {
+        if is_gone(errno) {
+            self.gone.push(name);
         } else {
-            tracing::debug!(
-                ?original,
-                "the kernel does not change a connection: {}",
-                io::Error::from_raw_os_error(errno)
-            );
-            self.refused.push(original);
+            tracing::debug!(?name, "the kernel does not change a connection: {}", io::Error::from_raw_os_error(errno));
+            self.refused.push(name);
         }
     }
 }
@@ -328,39 +347,36 @@ pub fn wait(sockets: &[BorrowedFd<'_>], longest: Duration) -> io::Result<()> {
     }
 }
 
-fn event(message: &Message<'_>) -> Option<Event> {
+fn event(message: &Message<'_>) -> Option<Result<Event, Malformed>> {
     let is_gone = match message.header.kind {
         NEW => false,
         DELETE => true,
         _ => return None,
     };
-    match Entry::read(message.payload) {
-        Ok(entry) => {
-            let entry = entry.filter(is_routed)?;
-            Some(if is_gone { Event::Gone(entry.original) } else { Event::Is(entry) })
-        }
-        Err(malformed) => Some(Event::Unreadable(malformed)),
-    }
+    Some(Told::read(message.payload).map(|told| Event { told, is_gone }))
 }
 
-/// Whether it is in the zone of packets that are routed. Those of another one, such as of Open vSwitch, may have the same addresses and ports.
-fn is_routed(entry: &Entry) -> bool {
-    !entry.has_zone
-}
-
-fn open() -> Result<(Netlink, u32), SocketError> {
+/// Opens a socket with so many bytes for what waits to be received, and returns its number.
+fn open(queue_bytes: usize) -> Result<(Netlink, u32), SocketError> {
     let mut netlink = Netlink::new(NETLINK_NETFILTER).map_err(failed("open a socket"))?;
     let port = netlink.bind_auto().map_err(failed("bind a socket"))?.port_number();
     netlink.set_non_blocking(true).map_err(failed("not block"))?;
+    // Beyond what the system allows everybody, if this process may do that.
+    if set_socket_recv_buffer_size_force(&netlink, queue_bytes).is_err() {
+        netlink.set_rx_buf_sz(queue_bytes).map_err(failed("set the receive buffer"))?;
+    }
     Ok((netlink, port))
 }
 
-/// Returns whether the connection was gone. Fails if the request was refused for another reason.
-fn unless_gone(step: &'static str, errno: i32) -> Result<bool, SocketError> {
-    if errno == Errno::NOENT.raw_os_error() {
-        return Ok(true);
-    }
-    if errno == 0 { Ok(false) } else { Err(refused(step, errno)) }
+/// Whether a request was refused because its connection is gone, or about to go.
+fn is_gone(errno: i32) -> bool {
+    [Errno::NOENT, Errno::TIME].iter().any(|gone| gone.raw_os_error() == errno)
+}
+
+/// Fails if a request was refused for another reason than that its connection is gone.
+fn unless_gone(step: &'static str, refusals: &[(usize, i32)]) -> Result<(), SocketError> {
+    let trouble = refusals.iter().find(|(_, errno)| !is_gone(*errno));
+    trouble.map_or(Ok(()), |(_, errno)| Err(refused(step, *errno)))
 }
 
 fn failed(step: &'static str) -> impl Fn(io::Error) -> SocketError {
@@ -374,21 +390,48 @@ fn refused(step: &'static str, errno: i32) -> SocketError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_flow::connection::Direction;
 
     #[test]
     fn a_change_that_is_refused_is_that_of_one_connection_and_one_that_dies_is_gone() {
-        let connection = |port| Direction {
-            source: [10, 1, 0, 2].into(),
-            destination: [10, 2, 0, 2].into(),
-            protocol: 6,
-            source_port: port,
-            destination_port: 5000,
+        let connection = |port| Name {
+            zone: 0,
+            original: Direction {
+                source: [10, 1, 0, 2].into(),
+                destination: [10, 2, 0, 2].into(),
+                protocol: 6,
+                source_port: port,
+                destination_port: 5000,
+            },
         };
         let mut changed = Changed::default();
-        for (port, errno) in [(1, None), (2, Some(Errno::NOENT)), (3, Some(Errno::TIME)), (4, Some(Errno::PERM))] {
-            changed.note(connection(port), errno.map_or(0, Errno::raw_os_error));
+        for (port, errno) in [(2, Errno::NOENT), (3, Errno::TIME), (4, Errno::PERM)] {
+            changed.note(connection(port), errno.raw_os_error());
         }
         assert_eq!(changed.gone, [connection(2), connection(3)]);
         assert_eq!(changed.refused, [connection(4)]);
+    }
+
+    #[test]
+    fn an_answer_to_a_request_of_before_is_none_to_this_one() {
+        let mut datagram = Vec::new();
+        for sequence in [7, 8, 9, 10] {
+            // `NLMSG_DONE`, of a dump that went well.
+            let header = Header { kind: 3, flags: 0, sequence, port: 1 };
+            write(&mut datagram, header, |writer| writer.raw(&[0; 4])).unwrap();
+        }
+        let count = |first, last| {
+            let mut count = 0;
+            let done = read_answers(&datagram, first, last, &mut |answer| {
+                count += usize::from(answer == Answer::Done(0));
+                Ok(())
+            });
+            done.map(|()| count).unwrap()
+        };
+        assert_eq!(count(7, 10), 4);
+        assert_eq!(count(8, 9), 2);
+        assert_eq!(count(10, 10), 1);
+        // Numbers begin again.
+        assert_eq!(count(u32::MAX, 8), 2);
     }
 }

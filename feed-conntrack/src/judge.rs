@@ -1,6 +1,8 @@
 //! Which connections the device may forward, by what the kernel tells of them.
 
-use sluice_ctnetlink::wire::{Entry, TCP, status};
+use sluice_ctnetlink::wire::{TCP, status};
+
+use crate::entry::Entry;
 
 /// Why a direction of a connection is left to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]

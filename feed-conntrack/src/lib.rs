@@ -9,7 +9,7 @@
 //!
 //! The kernel tracks, translates and filters the first packets of each connection. Once it calls a connection assured, and a TCP connection
 //! established, the rest of its packets needs no decision any more: both directions become flows, which do what the kernel would do. From
-//! the bottom up: [`wire`](sluice_ctnetlink::wire) reads and writes messages of ctnetlink, [`plan()`] says which flows a direction has, and [`ConntrackSource`] brings
+//! the bottom up: [`sluice_ctnetlink`] speaks with the kernel, [`plan()`] says which flows a direction has, and [`ConntrackSource`] brings
 //! them to the agent for as long as the kernel has the connection.
 //!
 //! **What stays in software.** Packets with SYN, FIN or RST, fragments, and packets whose TTL is below 32 match no flow. Connections stay with
@@ -26,6 +26,7 @@
 //!
 //! **When a connection ends,** the FIN or RST passes through the kernel, whose event takes the flows out before anything else is done.
 
+mod entry;
 mod judge;
 mod kernel;
 mod plan;

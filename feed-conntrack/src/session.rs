@@ -4,14 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use sluice_ctnetlink::wire::{Entry, TCP, status};
-use sluice_ctnetlink::{Event, Events, Heard, Requests, SocketError, wait};
+use sluice_ctnetlink::wire::{TCP, status};
+use sluice_ctnetlink::{Events, Heard, Requests, SocketError, assured, wait};
 use sluice_flow::connection::Direction;
 use sluice_flow::port::PortNumber;
 use sluice_flow::source::{Intake, SourceReport, Standing};
 use sluice_flow::{Expiry, Flow, MaskedKey, Priority};
 use sluice_netdev::{LinkError, NextHop, NoNextHop, Target};
 
+use crate::entry::{Entry, Event};
 use crate::judge::{Reason, judge};
 use crate::kernel::{self, Timeouts};
 use crate::plan::{Side, TTLS, plan};
@@ -107,7 +108,7 @@ impl<'a> Session<'a> {
     ) -> Result<Self, Trouble> {
         let requests = Requests::open()?;
         // Before anything is asked, so that nothing is missed that comes after the answer.
-        let events = Events::open(&requests, options.mark, options.queue_bytes)?;
+        let events = Events::open(options.queue_bytes, &assured(requests.port(), options.mark))?;
         let (ways, table, now) = (Ways::open()?, Table::new(options.after), Instant::now());
         let (ports, unsettled, pending) = Default::default();
         let mut session = Self {
@@ -172,7 +173,7 @@ impl<'a> Session<'a> {
     /// Takes what has happened to connections. What is lost is made up for by a comparison.
     fn hear(&mut self) -> Result<(), Trouble> {
         let (begun, mut told) = (Instant::now(), Vec::new());
-        let heard = self.events.receive(&mut |event| told.push(event))?;
+        let heard = self.events.receive(&mut |event| told.extend(Event::of(event)))?;
         self.take_all(told)?;
         match heard {
             Heard::All => self.heard = begun,
@@ -215,7 +216,7 @@ impl<'a> Session<'a> {
         let known = self.table.connections.get(&original);
         let is_said = entry.is_established.is_some() || known.is_some_and(|known| known.entry.is_established.is_some());
         if original.protocol == TCP && !is_said {
-            match self.requests.one(&original)? {
+            match self.requests.some(&[entry.name()])?.pop().and_then(Entry::of) {
                 Some(whole) if Connection::is_meant(&whole, self.options.mark) => entry = whole,
                 _ => return Ok(()),
             }
@@ -226,7 +227,7 @@ impl<'a> Session<'a> {
             && let (Some(known), Some(told)) = (known.filter(may_be_older), entry.timeout)
         {
             let timeout = known.correction(told, self.settings.ending, now).unwrap_or(told);
-            self.requests.change(&[(original, Some(timeout))])?;
+            self.requests.change(&[(entry.name(), Some(timeout))])?;
         }
         if self.table.put(entry, By::Event, self.settings.of(original.protocol), now) {
             self.unsettled.insert(original);
@@ -314,12 +315,12 @@ impl<'a> Session<'a> {
             if let Some(connection) = self.table.connections.get_mut(&entry.original).filter(|_| is_wanted) {
                 let is_wanted = has_room || connection.has_flows();
                 if is_wanted && !std::mem::replace(&mut connection.is_liberal, true) {
-                    strict.push((entry.original, None));
+                    strict.push((entry.name(), None));
                 }
             }
         }
         let changed = self.requests.change(&strict)?;
-        changed.gone.iter().for_each(|gone| self.end(gone));
+        changed.gone.iter().for_each(|gone| self.end(&gone.original));
         self.table.refuse(&changed.refused);
         Ok(())
     }
@@ -437,14 +438,15 @@ impl<'a> Session<'a> {
         let mut corrections = Vec::new();
         self.requests.all(
             mark,
-            &mut |entry| {
+            &mut |told| {
+                let Some(entry) = Entry::of(told) else { return };
                 let original = entry.original;
                 let is_meant = Connection::is_meant(&entry, mark);
                 if let (Some(known), Some(false), Some(told)) =
                     (table.connections.get(&original), entry.is_established, entry.timeout)
                     && let Some(timeout) = known.correction(told, settings.ending, Instant::now())
                 {
-                    corrections.push((original, Some(timeout)));
+                    corrections.push((entry.name(), Some(timeout)));
                 }
                 if is_meant && table.put(entry, By::Dump, settings.of(original.protocol), begun) {
                     unsettled.insert(original);
@@ -452,7 +454,7 @@ impl<'a> Session<'a> {
             },
             &mut || {
                 if told.len() < MOST_EVENTS {
-                    is_lost |= events.receive(&mut |event| told.push(event))? == Heard::NotAll;
+                    is_lost |= events.receive(&mut |event| told.extend(Event::of(event)))? == Heard::NotAll;
                 }
                 Ok(())
             },
@@ -531,12 +533,12 @@ impl<'a> Session<'a> {
         let is_due = |known: &&mut Connection| known.has_moved && known.due <= now && lasts(&known.entry);
         let mut refreshed = Vec::new();
         for connection in self.table.connections.values_mut().filter(is_due) {
-            refreshed.push((connection.entry.original, Some(connection.refresh(now))));
+            refreshed.push((connection.entry.name(), Some(connection.refresh(now))));
         }
         // The kernel tells of the end of those that are gone. It must see the packets of those whose timeout it does not let be set.
         let changed = self.requests.change(&refreshed)?;
         self.table.refuse(&changed.refused);
-        self.unsettled.extend(changed.refused);
+        self.unsettled.extend(changed.refused.iter().map(|name| name.original));
         Ok(())
     }
 }

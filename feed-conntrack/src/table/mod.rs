@@ -8,12 +8,13 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use sluice_ctnetlink::Mark;
-use sluice_ctnetlink::wire::{Entry, TCP, status};
+use sluice_ctnetlink::wire::{Name, TCP, status};
 use sluice_flow::Ufid;
 use sluice_flow::connection::Direction;
 use sluice_flow::source::Standing;
 use sluice_netdev::Target;
 
+use crate::entry::Entry;
 use crate::judge::Reason;
 use crate::plan::VARIANTS;
 
@@ -206,8 +207,8 @@ impl Table {
     }
 
     /// Notes of which connections the kernel has refused a change. It may agree once something of them is another way.
-    pub(crate) fn refuse(&mut self, originals: &[Direction]) {
-        for original in originals {
+    pub(crate) fn refuse(&mut self, refused: &[Name]) {
+        for Name { original, .. } in refused {
             if let Some(connection) = self.connections.get_mut(original) {
                 connection.is_refused = true;
             }

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use sluice_ctnetlink::wire::{Entry, TCP, status};
+use sluice_ctnetlink::wire::{TCP, status};
 use sluice_flow::Ufid;
 use sluice_flow::connection::Direction;
 use sluice_flow::source::Standing;
 use sluice_flow::table::FlowState;
 
 use super::{By, PACE, REOPEN, Table};
+use crate::entry::Entry;
 
 const SETTING: Duration = Duration::from_secs(432_000);
 
@@ -24,7 +25,6 @@ fn entry(port: u16, timeout: u64) -> Entry {
         original: direction([10, 1, 0, 2], [10, 2, 0, 2], [port, 5000]),
         reply: direction([10, 2, 0, 2], [10, 2, 0, 1], [5000, port]),
         status: status::ASSURED,
-        has_zone: false,
         mark: 0,
         has_helper: false,
         is_established: Some(true),
@@ -255,7 +255,7 @@ fn a_connection_that_has_ended_does_not_keep_the_timeout_that_was_set_while_it_w
 fn a_connection_that_the_kernel_refuses_to_change_is_asked_about_again_once_it_is_another_way() {
     let now = Instant::now();
     let (mut table, original) = table(now);
-    table.refuse(&[original]);
+    table.refuse(&[entry(40_000, 5).name()]);
     table.put(entry(40_000, 5), By::Event, None, now);
     assert!(table.connections[&original].is_refused);
     let fixed = Entry { status: status::ASSURED | status::FIXED_TIMEOUT, ..entry(40_000, 5) };

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use sluice_ctnetlink::wire::Entry;
+use sluice_ctnetlink::wire::Told;
 use sluice_feed_ovs::wire::{Datapath, FlowMessage, Vport, read_meter};
 use sluice_flow::MaskedKey;
 use sluice_flow::text::{Style, write_actions, write_key};
@@ -17,7 +17,7 @@ fuzz_target!(|message: &[u8]| {
         1 => drop(Datapath::read(payload)),
         2 => drop(Vport::read(payload)),
         3 => drop(read_meter(payload)),
-        _ => drop(Entry::read(payload)),
+        _ => drop(Told::read(payload)),
     }
 });
 
