@@ -4,7 +4,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use sluice_flow::connection::{Connection, Direction, State, TcpState};
+use sluice_ctnetlink::wire::Name;
+use sluice_flow::connection::{Connection, State, TcpState};
 
 use crate::translate::status;
 
@@ -20,9 +21,6 @@ const PAUSES: [Duration; 5] = [
 /// Connections at most that are asked for; others, too, come with a listing.
 const MOST: usize = 65_536;
 
-/// A connection: its zone, and the direction that it began in.
-type Name = (u16, Direction);
-
 #[derive(Default)]
 pub(super) struct Begun {
     connections: HashMap<Name, Connection>,
@@ -36,20 +34,20 @@ impl Begun {
         if is_beginning(connection) {
             self.add(connection.clone(), now);
         } else {
-            self.remove(connection.zone, &connection.original);
+            self.remove(&Name::of(connection));
         }
     }
 
     fn add(&mut self, connection: Connection, now: Instant) {
-        let name = (connection.zone, connection.original);
+        let name = Name::of(&connection);
         if self.connections.len() < MOST && self.connections.insert(name, connection).is_none() {
             self.paused[0].push_back((now, name));
         }
     }
 
     /// A connection is gone.
-    pub(super) fn remove(&mut self, zone: u16, original: &Direction) {
-        self.connections.remove(&(zone, *original));
+    pub(super) fn remove(&mut self, name: &Name) {
+        self.connections.remove(name);
     }
 
     /// Returns the connections, `most` at most, that are to be asked for now.
@@ -85,6 +83,7 @@ fn is_beginning(connection: &Connection) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_flow::connection::Direction;
 
     fn connection(port: u16) -> Connection {
         let direction = Direction {

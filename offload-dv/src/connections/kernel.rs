@@ -1,33 +1,29 @@
 //! The connections of the kernel, by ctnetlink: a listing of all, and events of each.
 
 use std::collections::HashSet;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use sluice_ctnetlink::wire::{Name, TCP, Told, UDP};
+use sluice_ctnetlink::{BATCH, Event, Events, Heard, Mark, Requests, SocketError, wait};
 use sluice_flow::connection::Connection;
-use sluice_netdev::netlink::message::flag;
 
 use super::begun::Begun;
 use super::kernel_table::KernelTable;
-use super::message::{self, DELETE, GET, NEW, TCP, UDP};
-use super::socket::Socket;
 use super::source::{ConnectionSource, SourceError};
 use super::table::ConnectionTable;
 use crate::switch::ConnectionChange;
 use crate::translate::{is_for_hardware, status};
 
-/// Groups of events: NEW, UPDATE and DESTROY (`NFNLGRP_CONNTRACK_*`).
-const GROUPS: [u32; 3] = [1, 2, 3];
-/// Requests in a datagram.
-const BATCH: usize = 64;
-/// Events in a batch at most, as far as they do not come in one datagram.
-const MOST_EVENTS: usize = 1_024;
+/// Room for events in the kernel: some ten thousand.
+const QUEUE_BYTES: usize = 8 << 20;
 /// Connections that have begun, of which it asks at once.
 const MOST_ASKED: usize = 256;
 
 /// The connections of the network namespace that it is opened in.
 pub struct KernelConnections {
-    events: Socket,
-    requests: Socket,
+    events: Events,
+    requests: Requests,
     begun: Begun,
     /// What it has found out since it was asked last.
     found: Vec<ConnectionChange>,
@@ -38,11 +34,8 @@ pub struct KernelConnections {
 impl KernelConnections {
     /// Begins to hear of connections. Fails if the kernel does not track any, or does not tell this process.
     pub fn open() -> Result<Self, SourceError> {
-        let mut events = Socket::open()?;
-        for group in GROUPS {
-            events.listen_to(group)?;
-        }
-        let (requests, begun, found) = (Socket::open()?, Begun::default(), Vec::new());
+        let events = Events::open(QUEUE_BYTES, &[])?;
+        let (requests, begun, found) = (Requests::open()?, Begun::default(), Vec::new());
         let mut source = Self { events, requests, begun, found, has_lost: false };
         // Whether it tells at all.
         source.list(&mut |_| {})?;
@@ -51,25 +44,19 @@ impl KernelConnections {
 
     /// Returns all that the kernel knows of a connection that it told something of.
     fn complete(&mut self, part: Connection) -> Result<ConnectionChange, SourceError> {
-        let name = message::name(&part);
-        let mut found = None;
-        let refused = self.requests.ask(GET, flag::ACK, [name], &mut |payload| {
-            found = message::read(payload)?;
-            Ok(())
-        })?;
-        match found {
-            Some(found) => Ok(ConnectionChange::Is(Box::new(found))),
-            None => refused.unless_gone().map(|()| gone(&part)),
-        }
+        let found = self.requests.some(&[Name::of(&part)])?.pop();
+        Ok(found.map_or_else(|| gone(&part), |told| ConnectionChange::Is(Box::new(told.connection))))
     }
 
-    fn event(&mut self, kind: u16, part: Connection) -> Result<ConnectionChange, SourceError> {
-        let change = match kind {
-            DELETE => gone(&part),
+    fn event(&mut self, part: Connection, is_gone: bool) -> Result<ConnectionChange, SourceError> {
+        let change = if is_gone {
+            gone(&part)
+        } else if part.status & status::SEEN_REPLY == 0 {
             // It is not for hardware yet, whatever else is true of it.
-            _ if part.status & status::SEEN_REPLY == 0 => ConnectionChange::Is(Box::new(part)),
+            ConnectionChange::Is(Box::new(part))
+        } else {
             // An event tells of some attributes only: those that changed.
-            _ => self.complete(part)?,
+            self.complete(part)?
         };
         self.see(&change);
         Ok(change)
@@ -77,24 +64,16 @@ impl KernelConnections {
 
     /// Adds what is told within `patience`, and what was before.
     fn hear(&mut self, patience: Duration, changes: &mut Vec<ConnectionChange>) -> Result<(), SourceError> {
-        let mut patience = Some(patience);
-        while changes.len() < MOST_EVENTS {
-            let mut told = Vec::new();
-            let is_more = self.events.receive(patience.take(), &mut |message| {
-                if matches!(message.header.kind, NEW | DELETE) {
-                    let part = message::read(message.payload)?.filter(is_for_device);
-                    told.extend(part.map(|part| (message.header.kind, part)));
-                }
-                Ok(())
-            })?;
-            for (kind, part) in told {
-                changes.push(self.event(kind, part)?);
-            }
-            if !is_more {
-                break;
+        wait(&[self.events.as_fd()], patience).map_err(|error| SourceError::Failed(error.to_string()))?;
+        let mut told = Vec::new();
+        let heard = self.events.receive(&mut |event| told.push(event))?;
+        for event in told {
+            let Event { told, is_gone } = event.map_err(SocketError::from)?;
+            if is_for_device(&told.connection) {
+                changes.push(self.event(told.connection, is_gone)?);
             }
         }
-        Ok(())
+        if heard == Heard::NotAll { Err(SourceError::Lost) } else { Ok(()) }
     }
 
     /// Asks for connections that may have come to be for hardware without anybody's telling.
@@ -110,39 +89,36 @@ impl KernelConnections {
     fn see(&mut self, change: &ConnectionChange) {
         match change {
             ConnectionChange::Is(connection) => self.begun.see(connection, Instant::now()),
-            ConnectionChange::Gone { zone, original, .. } => self.begun.remove(*zone, original),
+            ConnectionChange::Gone { zone, original, .. } => {
+                self.begun.remove(&Name { zone: *zone, original: *original });
+            }
         }
     }
 
     /// Returns those that are still for hardware. Of the others it is told next.
     fn standing<'c>(&mut self, connections: &'c [Connection]) -> Result<Vec<&'c Connection>, SourceError> {
-        let mut found = Vec::new();
-        let names = connections.iter().map(message::name);
-        let refused = self.requests.ask(GET, 0, names, &mut |payload| {
-            found.extend(message::read(payload)?);
-            Ok(())
-        })?;
-        refused.unless_gone()?;
-        let (standing, ended): (Vec<_>, Vec<_>) = found.into_iter().partition(is_for_hardware);
+        let names: Vec<_> = connections.iter().map(Name::of).collect();
+        let found = self.requests.some(&names)?.into_iter().map(|told| told.connection);
+        let (standing, ended): (Vec<_>, Vec<_>) = found.partition(is_for_hardware);
         self.found.extend(ended.into_iter().map(|connection| ConnectionChange::Is(Box::new(connection))));
-        let name = |connection: &Connection| (connection.zone, connection.original);
-        let names: HashSet<_> = standing.iter().map(name).collect();
-        Ok(connections.iter().filter(|connection| names.contains(&name(connection))).collect())
+        let names: HashSet<_> = standing.iter().map(Name::of).collect();
+        Ok(connections.iter().filter(|connection| names.contains(&Name::of(connection))).collect())
     }
 }
 
 impl ConnectionSource for KernelConnections {
     fn list(&mut self, visit: &mut dyn FnMut(Connection)) -> Result<(), SourceError> {
         let Self { requests, begun, has_lost, .. } = self;
-        requests.dump(&mut |payload| {
-            for connection in message::read(payload)?.into_iter().filter(is_for_device) {
+        let mut see = |told: Told| {
+            let connection = told.connection;
+            if is_for_device(&connection) {
                 if *has_lost {
                     begun.see(&connection, Instant::now());
                 }
                 visit(connection);
             }
-            Ok(())
-        })?;
+        };
+        requests.all(Mark::default(), &mut see, &mut || Ok(()))?;
         self.has_lost = false;
         Ok(())
     }
@@ -162,11 +138,9 @@ impl ConnectionSource for KernelConnections {
     fn keep(&mut self, connections: &[Connection]) -> Result<(), SourceError> {
         for some in connections.chunks(BATCH) {
             // One that has ended would else live on for as long as one that has not. Its end may not have been told.
-            let standing = self.standing(some)?;
-            if !standing.is_empty() {
-                let requests = standing.into_iter().map(message::keep);
-                self.requests.ask(NEW, 0, requests, &mut |_| Ok(()))?.unless_gone()?;
-            }
+            let standing = self.standing(some)?.into_iter();
+            let kept: Vec<_> = standing.map(|connection| (Name::of(connection), Some(connection.timeout))).collect();
+            self.requests.change(&kept)?;
         }
         Ok(())
     }

@@ -4,15 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
+use sluice_ctnetlink::{BATCH, Mark, Requests};
 use sluice_flow::connection::{Connection, Selection};
 
-use super::message::{self, DELETE};
-use super::socket::Socket;
 use super::source::SourceError;
 use super::table::ConnectionTable;
 
-/// Requests in a datagram.
-const BATCH: usize = 64;
 /// How many connections there are, and how many there may be (`Documentation/networking/nf_conntrack-sysctl.rst`). The former is of the
 /// network namespace of who reads it.
 const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
@@ -23,10 +20,7 @@ pub(super) struct KernelTable;
 
 impl ConnectionTable for KernelTable {
     fn visit(&self, visit: &mut dyn FnMut(Connection)) -> Result<(), SourceError> {
-        Socket::open()?.dump(&mut |payload| {
-            message::read(payload)?.into_iter().for_each(&mut *visit);
-            Ok(())
-        })
+        Ok(Requests::open()?.all(Mark::default(), &mut |told| visit(told.connection), &mut || Ok(()))?)
     }
 
     fn add(&self, _: Connection) -> Result<(), SourceError> {
@@ -40,12 +34,12 @@ impl ConnectionTable for KernelTable {
                 selected.push(connection);
             }
         })?;
-        let mut socket = Socket::open()?;
+        let mut requests = Requests::open()?;
         for some in selected.chunks(BATCH) {
-            let refused = socket.ask(DELETE, 0, some.iter().map(message::this_one), &mut |_| Ok(()))?;
+            let removed = requests.remove(some);
             // Also if one of them could not be removed: the others are.
             show(some);
-            refused.unless_gone()?;
+            removed?;
         }
         Ok(selected.len())
     }

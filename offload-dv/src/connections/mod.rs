@@ -3,8 +3,6 @@
 mod begun;
 mod kernel;
 mod kernel_table;
-mod message;
-mod socket;
 mod source;
 mod table;
 mod told;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sluice_ctnetlink::SocketError;
 use sluice_flow::connection::Connection;
 
 use super::table::ConnectionTable;
@@ -36,12 +37,8 @@ pub enum SourceError {
     Failed(String),
 }
 
-impl From<std::io::Error> for SourceError {
-    fn from(error: std::io::Error) -> Self {
-        const ENOBUFS: i32 = 105;
-        match error.raw_os_error() {
-            Some(ENOBUFS) => Self::Lost,
-            _ => Self::Failed(error.to_string()),
-        }
+impl From<SocketError> for SourceError {
+    fn from(error: SocketError) -> Self {
+        Self::Failed(error.to_string())
     }
 }
