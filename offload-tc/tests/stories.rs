@@ -255,6 +255,32 @@ fn the_length_of_a_packet_is_not_compared_behind_what_changes_it() {
 }
 
 #[test]
+fn the_length_of_a_packet_that_was_tracked_is_not_compared() {
+    const CHECK: &str = "check_pkt_len(size=200,gt(2),le(3))";
+    let (first, later) = ("in_port(1),eth_type(0x0800)", "recirc_id(7),in_port(1),eth_type(0x0800),ipv4(frag=no)");
+    let tracked = format!("ct_state(+trk+est),{later}");
+    for (key, actions) in [
+        (first, format!("ct(zone=5),{CHECK}")),
+        (first, format!("ct(commit),ct_clear,{CHECK}")),
+        (first, format!("check_pkt_len(size=100,gt(ct,{CHECK}),le(3))")),
+        (&tracked, CHECK.into()),
+    ] {
+        let words = refusal(NEW, key, &actions);
+        assert!(words.starts_with("action check_pkt_len: ") && words.contains("fragments"), "{key} {actions}: {words}");
+    }
+    let untracked = format!("ct_state(-trk),{later}");
+    for (key, actions) in [
+        (first, "ct_clear,check_pkt_len(size=200,gt(2),le(3))"),
+        (first, "check_pkt_len(size=200,gt(ct(zone=5),2),le(ct,recirc(7)))"),
+        (later, CHECK),
+        (&untracked, CHECK),
+    ] {
+        let made = rule(NEW, key, actions);
+        assert!(made.is_ok(), "{key} {actions}: {made:?}");
+    }
+}
+
+#[test]
 fn what_act_pedit_does_not_find_behind_ipv6_is_refused_with_that_reason() {
     let key = |protocol: u8| format!("in_port(1),eth(),eth_type(0x86dd),ipv6(proto={protocol},frag=no)");
     for (protocol, actions) in

@@ -9,7 +9,7 @@ use sluice_flow::field::{Attribute, FRAGMENT_NO, Field};
 use sluice_flow::refusal::Refusal;
 
 use super::fields::{CHECKSUM, DONT_FRAGMENT, TUNNEL_KEY, ethernet, protocol};
-use super::matching::Shape;
+use super::matching::{LENGTH_OF_TRACKED, Shape};
 use super::options::{self, Source, Taken};
 use super::refuse::{device_of, refuse, refuse_action};
 use super::{conntrack, places};
@@ -97,7 +97,7 @@ impl Translator<'_> {
             FlowAction::SetTunnel(set) => self.set_tunnel(set, behind)?,
             FlowAction::PopVlan => {
                 // The outermost tag is beside the packet (`skb_vlan_untag`), and counted by nobody.
-                self.shape.is_length_stale |= self.shape.tags > 1 || !self.shape.is_every_tag_known;
+                self.change_length(self.shape.tags > 1 || !self.shape.is_every_tag_known);
                 self.shape.tags = self.shape.tags.saturating_sub(1);
                 self.pipe(Operation::Vlan(Vlan::Pop));
             }
@@ -108,7 +108,7 @@ impl Translator<'_> {
                 if !super::matching::is_tag(tag.tpid) {
                     return Err(refuse_action(kind, "the kernel knows tags of 0x8100 and 0x88a8 only"));
                 }
-                self.shape.is_length_stale |= self.shape.tags > 0 || !self.shape.is_every_tag_known;
+                self.change_length(self.shape.tags > 0 || !self.shape.is_every_tag_known);
                 self.shape.tags += 1;
                 self.pipe(Operation::Vlan(Vlan::Push { protocol: tag.tpid, id: tag.vid, priority: tag.pcp }));
             }
@@ -116,7 +116,7 @@ impl Translator<'_> {
                 if entry.ttl == 0 {
                     return Err(refuse_action(kind, "the kernel pushes no label with a TTL of 0"));
                 }
-                self.shape.is_length_stale = true;
+                self.change_length(true);
                 self.shape = Shape { eth_type: Some(entry.eth_type), protocol: None, ..self.shape };
                 self.pipe(Operation::Mpls(Mpls::Push(Entry {
                     protocol: Some(entry.eth_type),
@@ -127,7 +127,7 @@ impl Translator<'_> {
                 })));
             }
             FlowAction::PopMpls(eth_type) => {
-                self.shape.is_length_stale = true;
+                self.change_length(true);
                 self.shape = Shape { eth_type: Some(*eth_type), protocol: None, is_whole: false, ..self.shape };
                 self.pipe(Operation::Mpls(Mpls::Pop { protocol: *eth_type }));
             }
@@ -143,6 +143,7 @@ impl Translator<'_> {
                     return Err(refuse_action(kind, reason));
                 }
                 let found = conntrack::translate(action, self.shape, self.context.features())?;
+                self.shape.stale_length = Some(LENGTH_OF_TRACKED);
                 self.pipe(Operation::Conntrack(Box::new(found)));
             }
             FlowAction::ConntrackClear => self.pipe(Operation::Conntrack(Box::new(conntrack::clear()))),
@@ -399,8 +400,7 @@ impl Translator<'_> {
         if length == 0 {
             return Err(refuse_action(ActionKind::CheckPktLen, "tc takes a length of 0 for any"));
         }
-        if self.shape.is_length_stale {
-            let reason = "tc compares the length that the packet came with, and a push or pop in front has changed it";
+        if let Some(reason) = self.shape.stale_length {
             return Err(refuse_action(ActionKind::CheckPktLen, reason));
         }
         let [less_or_equal, greater] = lists;
@@ -413,6 +413,15 @@ impl Translator<'_> {
             police.control = Control::Jump(target);
         }
         self.branch(greater)
+    }
+
+    /// Notes that a push or pop changes the length of the packet, if it does.
+    fn change_length(&mut self, is_changed: bool) {
+        const REASON: &str =
+            "tc compares the length that the packet came with, and a push or pop in front has changed it";
+        if is_changed {
+            self.shape.stale_length.get_or_insert(REASON);
+        }
     }
 
     /// A list that is run on the packet as it is here.

@@ -32,6 +32,12 @@ pub(super) struct Matched {
     pub(super) caveats: Vec<Caveat>,
 }
 
+/// act_police compares the length at the packet's arrival, which `sch_handle_ingress` notes. act_ct notes that of a packet that it has put
+/// together, and no length where it cuts padding off (`tcf_ct_act`); Open vSwitch compares the length of the largest fragment
+/// (`execute_check_pkt_len`), and without padding.
+pub(super) const LENGTH_OF_TRACKED: &str =
+    "behind ct() tc compares the length of all fragments together, OVS that of the largest";
+
 /// What is certain about every packet that matches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shape {
@@ -43,8 +49,8 @@ pub(super) struct Shape {
     pub(super) tags: usize,
     /// There are no tags behind those.
     pub(super) is_every_tag_known: bool,
-    /// Its length is not the one that act_police compares, which is that at its arrival (`sch_handle_ingress`).
-    pub(super) is_length_stale: bool,
+    /// Why act_police may compare another length than the packet has in Open vSwitch.
+    pub(super) stale_length: Option<&'static str>,
     /// The lowest possible TTL or hop limit.
     pub(super) least_ttl: u8,
     /// It came through a tunnel, whose header is still known.
@@ -405,6 +411,9 @@ impl Consumer<'_> {
         if value & !tracked != 0 && mask & tracked == 0 {
             self.spelling.add(Spelling::NOT_TRACKED);
             (value, mask) = (value | tracked, mask | tracked);
+        }
+        if value & tracked != 0 {
+            self.shape.stale_length = Some(LENGTH_OF_TRACKED);
         }
         // Where OVS sets both states, the kernel has one of them (`fl_ct_info_to_flower_map`).
         if value & u128::from(RELATED) != 0 && value & u128::from(NEW | ESTABLISHED) != 0 {
