@@ -21,6 +21,7 @@ impl Core {
     /// Shows this agent's rules at the ports. A rule without its guard counts as missing; if the guard is wrong, the guard
     /// is shown.
     pub(super) fn installed(&self, visit: &mut dyn FnMut(InstalledRule)) -> Result<(), Refusal> {
+        self.ledger.strays.lock().begin_listing();
         let (pairs, alone) = ShownFlow::pairs(
             self.rules_of_agents(&self.ports.load().hooks(), &|id, owner| self.ledger.owns(owner, id))?,
         );
