@@ -261,13 +261,13 @@ impl Ledger {
         let record = slot.record.as_mut().filter(|record| record.is_at(Place::of(id)))?;
         let is_settled = state == State::Installed && record.settled < dump;
         if record.place == Place::of(id) {
-            record.seen = dump;
+            record.seen = record.seen.max(dump);
             let Record { flow, installed_as, .. } = *record;
             let counted = record.carried().plus(record.guard().unwrap_or_default()).plus(shown);
             return is_settled.then_some(Seen { flow, installed_as, counted });
         }
         if let Some(guard) = record.guard.as_deref_mut() {
-            guard.seen = dump;
+            guard.seen = guard.seen.max(dump);
             if is_settled {
                 guard.counted = guard.counted.max(shown);
             }
@@ -502,6 +502,23 @@ mod tests {
         assert!(ledger.observe(&id, late.number(), count(1)).is_none());
         let later = ledger.dumps.begin();
         assert_eq!(ledger.observe(&id, later.number(), count(1)).unwrap().counted, count(6));
+    }
+
+    #[test]
+    fn of_two_listings_at_a_time_neither_misses_what_the_other_one_has_shown() {
+        let ledger = Ledger::new(AgentId(1));
+        let rules = [1, 2].map(|slot| {
+            let handle = arrive(&ledger, 0, slot);
+            ledger.settle(handle, PLACE, Counted::default(), Some(Counted::default()));
+            [PLACE.in_front().unwrap(), PLACE].map(|place| filter_id(place, handle))
+        });
+        let listings = [ledger.dumps.begin(), ledger.dumps.begin()];
+        for (listing, rule) in [(0, 0), (1, 0), (1, 1), (0, 1)] {
+            for id in rules[rule] {
+                ledger.observe(&id, listings[listing].number(), count(1));
+            }
+        }
+        assert!(listings.iter().all(|listing| ledger.unseen(listing.number()).is_empty()));
     }
 
     #[test]

@@ -94,9 +94,9 @@ impl Record {
         self.carried = (carried != Counted::default()).then(|| Box::new(carried));
     }
 
-    /// Whether a listing has shown the rule and its guard.
+    /// Whether a listing, or one that began later, has shown the rule and its guard.
     pub(super) fn is_seen(&self, dump: u64) -> bool {
-        self.seen == dump && self.guard.as_deref().is_none_or(|guard| guard.seen == dump)
+        self.seen >= dump && self.guard.as_deref().is_none_or(|guard| guard.seen >= dump)
     }
 
     /// Whether the rule or its guard is at a place.
