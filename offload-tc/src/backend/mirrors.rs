@@ -73,6 +73,8 @@ struct Known {
     rule: Option<FilterId>,
     /// What its earlier rules counted.
     carried: Counted,
+    /// What the rule was last seen to have counted: more is not known of one that somebody else deletes.
+    seen: Counted,
     /// [`Mirrors::changes`] after the rule was put in place.
     changed: u64,
 }
@@ -134,13 +136,16 @@ impl Mirrors {
     fn set_part(&self, kernel: &mut Kernel, mirror: &str, part: Part, ports: &PortTable) -> Result<()> {
         let name = (mirror.to_owned(), part.place);
         let before = kernel.parts.get(&name).cloned();
-        let carried = Counted::default();
-        let new = || Known { part: part.clone(), number: kernel.number(&name), rule: None, carried, changed: 0 };
+        let new = || {
+            let (carried, seen) = Default::default();
+            Known { part: part.clone(), number: kernel.number(&name), rule: None, carried, seen, changed: 0 }
+        };
         let mut known = before.clone().unwrap_or_else(new);
         known.part = part;
         if known.part.copies.iter().chain([&known.part.port]).any(|port| ports.is_absent(*port)) {
-            if let Some(old) = known.rule.take() {
-                known.carried = known.carried.plus(kernel.delete(old)?.unwrap_or_default());
+            if let Some(old) = known.rule {
+                let counted = kernel.delete(old)?;
+                known.end(counted);
             }
             kernel.parts.insert(name, known);
             return Ok(());
@@ -183,16 +188,18 @@ impl Mirrors {
     pub(super) fn counters(&self, name: &str) -> Option<MirrorCounters> {
         let mut kernel = self.kernel.lock();
         let mut sum: Option<MirrorCounters> = None;
-        for (_, Known { rule, carried, changed, .. }) in kernel.parts_of(name) {
+        for (name, Known { rule, carried, changed, .. }) in kernel.parts_of(name) {
             let Some(id) = rule else { continue };
             let shown = self.shown.lock().remove(&id).filter(|shown| shown.began >= changed);
             let asked = || {
                 let report = kernel.report(id).ok().flatten()?;
                 Some((Counted::reported(&report, &id), placement::of_flags(report.flags)))
             };
-            let Some((counted, placement)) = shown.map(|shown| (shown.counted, shown.placement)).or_else(asked) else {
-                continue;
-            };
+            // While a rule is missing, what is known of the mirror is less than it has counted.
+            let (counted, placement) = shown.map(|shown| (shown.counted, shown.placement)).or_else(asked)?;
+            if let Some(known) = kernel.parts.get_mut(&name) {
+                known.seen = counted;
+            }
             let all = carried.plus(counted).total();
             let before = sum.unwrap_or(MirrorCounters { packets: 0, bytes: 0, placement });
             sum = Some(MirrorCounters {
@@ -236,8 +243,8 @@ impl Mirrors {
         for name in names {
             let Some(mut known) = kernel.parts.get(&name).cloned() else { continue };
             let Some(id) = known.rule.filter(|id| id.hook == hook) else { continue };
-            let by_rule = kernel.delete(id).ok().flatten().unwrap_or_default();
-            (known.rule, known.carried) = (None, known.carried.plus(by_rule));
+            let counted = kernel.delete(id).ok().flatten();
+            known.end(counted);
             kernel.parts.insert(name, known);
         }
     }
@@ -281,29 +288,48 @@ impl Mirrors {
         let refine = |refusal| failure::refine(refusal, hook, ports);
         let own = known.rule.filter(|id| is_same_place(*id, wanted.id));
         let there = own.or_else(|| kernel.left(&name.0, &wanted));
-        let before = [known.rule, there];
         let found = kernel.look(there, &wanted, ports)?;
+        let (is_kept, is_missing) = (matches!(found, Found::AsWanted), matches!(found, Found::Missing));
         let id = match (there, found) {
             (Some(id), Found::AsWanted) => id,
             (Some(id), Found::OtherActions) => {
                 wanted.id = id;
                 let report = kernel.report(id)?;
                 kernel.installer.submit_one(Request::Replace(wanted)).map_err(refine)?;
-                let by_old = report.map(|report| Counted::reported(&report, &id)).unwrap_or_default();
-                known.carried = known.carried.plus(by_old);
+                let by_old = report.map(|report| Counted::reported(&report, &id));
+                known.carried = known.carried.plus(by_old.unwrap_or_else(|| known.seen_of(id)));
                 id
             }
             // The kernel does not replace a rule by one with another mask: the new one is added beside it first.
             (_, Found::OtherMatch) => kernel.add(&name.0, wanted, None).map_err(refine)?,
             (free, _) => kernel.add(&name.0, wanted, free).map_err(refine)?,
         };
+        // Of a rule that is missing nothing is left, or somebody else's has its name.
+        let missing = there.filter(|_| is_missing).map(|gone| known.seen_of(gone));
+        known.carried = known.carried.plus(missing.unwrap_or_default());
+        let replaced = there.filter(|there| !is_missing && *there != id);
+        let elsewhere = known.rule.filter(|_| own.is_none());
+        let old = [replaced, elsewhere].map(|old| old.map(|old| (old, known.seen_of(old))));
+        known.seen = if is_kept { known.seen_of(id) } else { Counted::default() };
         known.rule = Some(id);
         known.changed = self.changes.fetch_add(1, Ordering::AcqRel) + 1;
-        for old in before.into_iter().flatten().filter(|old| *old != id) {
-            let by_old = kernel.delete(old)?.unwrap_or_default();
-            known.carried = known.carried.plus(by_old);
+        for (old, seen) in old.into_iter().flatten() {
+            known.carried = known.carried.plus(kernel.delete(old)?.unwrap_or(seen));
         }
         Ok(())
+    }
+}
+
+impl Known {
+    /// The rule is deleted, and counted so much, if it was there still.
+    fn end(&mut self, counted: Option<Counted>) {
+        self.carried = self.carried.plus(counted.unwrap_or(self.seen));
+        (self.rule, self.seen) = (None, Counted::default());
+    }
+
+    /// What a rule was last seen to have counted, if it is that of this match.
+    fn seen_of(&self, id: FilterId) -> Counted {
+        if self.rule == Some(id) { self.seen } else { Counted::default() }
     }
 }
 

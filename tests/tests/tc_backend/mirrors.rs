@@ -15,6 +15,7 @@ stories![
     a_copy_is_the_packet_as_it_came_and_what_becomes_of_the_packet_is_the_same_with_a_mirror,
     a_mirror_goes_on_in_the_next_run_and_one_that_nobody_sets_again_is_taken_out,
     a_mirror_that_somebody_takes_out_is_put_back,
+    a_filter_that_somebody_puts_in_the_place_of_a_mirror_stays_and_so_does_the_mirror,
     a_mirror_that_is_changed_counts_on_and_one_that_is_removed_leaves_nothing,
     a_mirror_is_read_with_the_flows_and_a_listing_from_before_a_change_is_not_used,
     a_mirror_goes_with_its_port_and_comes_back_with_it,
@@ -135,12 +136,30 @@ fn a_mirror_that_somebody_takes_out_is_put_back(network: &Network) {
         "tc filter del dev p1 ingress",
         "tc qdisc del dev p1 ingress",
     ] {
+        let before = copied(&device, "tap");
         network.run(command);
         eventually("the mirror is back", || device.mirrors().mirror_counters("tap").is_some());
         network.send(0, 1);
         assert_eq!(copies.frames(1).len(), 1, "after {command}");
         assert_eq!(device.mirrors().check_mirrors(false), Ok(vec![]), "after {command}");
+        assert_eq!(copied(&device, "tap"), before + 1, "after {command}");
     }
+}
+
+fn a_filter_that_somebody_puts_in_the_place_of_a_mirror_stays_and_so_does_the_mirror(network: &Network) {
+    let copies = network.tap();
+    let device = device();
+    device.mirrors().set_mirror(&mirror("tap", "in_port(1),eth_type(0x0800)", &[3])).unwrap();
+    network.run("tc filter replace dev p1 ingress protocol ip pref 900 handle 1 flower action continue");
+    eventually("the mirror is elsewhere", || {
+        let filters = filters(network);
+        filters.len() == 2 && filters[1].contains("pref 901 ")
+    });
+    assert!(filters(network)[0].contains("pref 900 "));
+    network.send(0, 1);
+    assert_eq!((copies.frames(1).len(), copied(&device, "tap")), (1, 1));
+    device.mirrors().remove_mirror("tap").unwrap();
+    assert_eq!(filters(network).len(), 1, "what is somebody else's");
 }
 
 fn a_mirror_that_is_changed_counts_on_and_one_that_is_removed_leaves_nothing(network: &Network) {
