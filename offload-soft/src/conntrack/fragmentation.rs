@@ -5,14 +5,11 @@
 //! An IPv6 packet keeps its identification, where Linux draws a new one.
 
 use crate::packet::checksum::Sum;
-use crate::packet::headers::{Ipv4, Ipv6, Wire};
-use crate::packet::ip_proto;
+use crate::packet::headers::{IPV4_MORE_FRAGMENTS, IPV6_MORE_FRAGMENTS, Ipv4, Ipv6, Ipv6Fragment};
+use crate::packet::{Extensions, ip_proto};
 
 use super::reassembly::Pieces;
 use super::tuple::Family;
-
-const IPV4_MORE_FRAGMENTS: u16 = 0x2000;
-const FRAGMENT_HEADER: usize = 8;
 
 /// The frames that a frame leaves in; `None` if it leaves as it is. Its IP header is at `network`.
 pub(crate) fn cut(frame: &[u8], network: usize, family: Family, pieces: &Pieces) -> Option<Vec<Vec<u8>>> {
@@ -20,9 +17,12 @@ pub(crate) fn cut(frame: &[u8], network: usize, family: Family, pieces: &Pieces)
     if packet.len() <= pieces.largest {
         return None;
     }
-    let (head, extra) = match family {
-        Family::V4 => (Ipv4::new(packet)?.header_length(), 0),
-        Family::V6 => (unfragmentable(packet)?, FRAGMENT_HEADER),
+    let (head, extra, place) = match family {
+        Family::V4 => (Ipv4::new(packet)?.header_length(), 0, None),
+        Family::V6 => {
+            let place = fragmentable(packet)?;
+            (place.at, Ipv6Fragment::<&[u8]>::LENGTH, Some(place))
+        }
     };
     let room = pieces.largest.checked_sub(head + extra).filter(|room| *room >= 8)?;
     let payload = packet.get(head..)?;
@@ -32,9 +32,9 @@ pub(crate) fn cut(frame: &[u8], network: usize, family: Family, pieces: &Pieces)
         let is_last = offset + length == payload.len();
         let body = payload.get(offset..offset + length)?;
         let mut headers = frame[..network + head].to_vec();
-        match family {
-            Family::V4 => mark_v4(&mut headers, network, offset, length, is_last)?,
-            Family::V6 => mark_v6(&mut headers, network, offset, length, is_last, pieces.identification)?,
+        match place {
+            None => mark_v4(&mut headers, network, offset, length, is_last)?,
+            Some(place) => mark_v6(&mut headers, network, place, offset, length, is_last, pieces.identification)?,
         }
         headers.extend_from_slice(body);
         frames.push(headers);
@@ -102,53 +102,37 @@ fn blank_options(header: &mut [u8]) {
 fn mark_v6(
     headers: &mut Vec<u8>,
     network: usize,
+    place: Extensions<'_>,
     offset: usize,
     length: usize,
     is_last: bool,
     identification: u32,
 ) -> Option<()> {
-    let packet = headers.get(network..)?;
-    let (announced_at, protocol) = last_announcement(packet)?;
-    let mut header = [protocol, 0, 0, 0, 0, 0, 0, 0];
-    (u16::try_from(offset).ok()? | u16::from(!is_last)).write(&mut header, 2);
-    identification.write(&mut header, 4);
-    headers[network + announced_at] = ip_proto::FRAGMENT;
-    headers.extend_from_slice(&header);
+    let mut bytes = [0; Ipv6Fragment::<&[u8]>::LENGTH];
+    let mut header = Ipv6Fragment::new(&mut bytes)?;
+    header.set_next_header(place.protocol);
+    header.set_offset_and_more(u16::try_from(offset).ok()? | if is_last { 0 } else { IPV6_MORE_FRAGMENTS });
+    header.set_identification(identification);
+    *headers.get_mut(network + place.announced_at)? = ip_proto::FRAGMENT;
+    headers.extend_from_slice(&bytes);
     let payload = headers.len() - network - Ipv6::<&[u8]>::LENGTH + length;
     Ipv6::new(headers.get_mut(network..)?)?.set_payload_length(u16::try_from(payload).ok()?);
     Some(())
 }
 
-/// The bytes of an IPv6 packet that are in every fragment: up to hop-by-hop options and routing headers, and
-/// destination options before a routing header (`ip6_find_1stfragopt`).
-fn unfragmentable(packet: &[u8]) -> Option<usize> {
-    let mut end = Ipv6::<&[u8]>::LENGTH;
-    let (mut protocol, mut at) = (Ipv6::new(packet)?.next_header(), end);
-    loop {
-        let is_always = matches!(protocol, ip_proto::HOP_BY_HOP | ip_proto::ROUTING);
-        if !is_always && protocol != ip_proto::DESTINATION {
-            return Some(end);
-        }
-        let [next, length, ..] = *packet.get(at..at + 2)? else {
-            return None;
-        };
-        at += (usize::from(length) + 1) * 8;
+/// Where in an IPv6 packet the part begins that is cut: behind hop-by-hop options, routing headers, and destination
+/// options before one (`ip6_find_1stfragopt`).
+fn fragmentable(packet: &[u8]) -> Option<Extensions<'_>> {
+    let mut headers = Extensions::of(packet)?;
+    let mut end = headers;
+    while matches!(headers.protocol, ip_proto::HOP_BY_HOP | ip_proto::ROUTING | ip_proto::DESTINATION) {
+        let is_always = headers.protocol != ip_proto::DESTINATION;
+        headers.step()?;
         if is_always {
-            end = at;
+            end = headers;
         }
-        protocol = next;
     }
-}
-
-/// Where the last header of these says what follows, and what that is.
-fn last_announcement(headers: &[u8]) -> Option<(usize, u8)> {
-    const NEXT_HEADER: usize = 6;
-    let (mut announced_at, mut at) = (NEXT_HEADER, Ipv6::<&[u8]>::LENGTH);
-    while at < headers.len() {
-        announced_at = at;
-        at += (usize::from(*headers.get(at + 1)?) + 1) * 8;
-    }
-    Some((announced_at, *headers.get(announced_at)?))
+    Some(end)
 }
 
 #[cfg(test)]

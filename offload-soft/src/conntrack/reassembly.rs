@@ -15,9 +15,11 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use sluice_flow::time::Timestamp;
 
+use crate::packet::Extensions;
 use crate::packet::checksum::Sum;
-use crate::packet::headers::{IPV4_DONT_FRAGMENT, Ipv4, Ipv6, Ipv6Extension, Wire};
-use crate::packet::ip_proto;
+use crate::packet::headers::{
+    IPV4_DONT_FRAGMENT, IPV4_MORE_FRAGMENTS, IPV4_OFFSET, IPV6_MORE_FRAGMENTS, IPV6_OFFSET, Ipv4, Ipv6, Ipv6Fragment,
+};
 
 use super::timeouts;
 use super::tuple::Family;
@@ -28,10 +30,8 @@ const SHARDS: usize = 16;
 const MEMORY: usize = 4 << 20;
 /// What a waiting fragment costs besides its bytes.
 const OVERHEAD: usize = 256;
-const IPV4_MORE_FRAGMENTS: u16 = 0x2000;
-const IPV4_OFFSET: u16 = 0x1fff;
 /// Bytes of an IPv6 fragment header.
-const FRAGMENT_HEADER: usize = Ipv6Extension::<&[u8]>::LENGTH;
+const FRAGMENT_HEADER: usize = Ipv6Fragment::<&[u8]>::LENGTH;
 
 /// How a packet came in pieces, so that it leaves alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -250,45 +250,33 @@ fn read_v6(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
     let packet = frame.get(network..)?;
     let ip = Ipv6::new(packet)?;
     let end = Ipv6::<&[u8]>::LENGTH + usize::from(ip.payload_length());
-    let (_, at) = fragment_header(packet)?;
-    let header = Ipv6Extension::new(packet.get(at..end)?)?;
+    let at = fragment_header(packet)?.at;
+    let header = Ipv6Fragment::new(packet.get(at..end)?)?;
     let payload = packet.get(at + FRAGMENT_HEADER..end)?;
-    let offset = usize::from(header.fragment_offset() & 0xfff8);
-    let is_last = header.fragment_offset() & 1 == 0;
     Some(Fragment {
         key: Key {
             zone,
             source: Ipv6Addr::from(ip.source()).into(),
             destination: Ipv6Addr::from(ip.destination()).into(),
-            identification: u32::read(packet, at + 4),
+            identification: header.identification(),
             protocol: 0,
         },
         headers: network + at + FRAGMENT_HEADER,
         payload,
-        offset,
-        is_last,
+        offset: usize::from(header.offset_and_more() & IPV6_OFFSET),
+        is_last: header.offset_and_more() & IPV6_MORE_FRAGMENTS == 0,
         dont_fragment: false,
         size: end,
     })
 }
 
-/// Where in an IPv6 packet the byte is that announces the fragment header, and where the header is.
-pub(crate) fn fragment_header(packet: &[u8]) -> Option<(usize, usize)> {
-    const NEXT_HEADER: usize = 6;
-    let (mut announced_at, mut at) = (NEXT_HEADER, Ipv6::<&[u8]>::LENGTH);
-    loop {
-        let protocol = *packet.get(announced_at)?;
-        let length = match protocol {
-            ip_proto::FRAGMENT => return Some((announced_at, at)),
-            ip_proto::AUTHENTICATION => (usize::from(Ipv6Extension::new(packet.get(at..)?)?.length()) + 2) * 4,
-            ip_proto::HOP_BY_HOP | ip_proto::ROUTING | ip_proto::DESTINATION => {
-                (usize::from(Ipv6Extension::new(packet.get(at..)?)?.length()) + 1) * 8
-            }
-            _ => return None,
-        };
-        announced_at = at;
-        at += length;
+/// Where the fragment header of an IPv6 packet is (`find_prev_fhdr`).
+pub(crate) fn fragment_header(packet: &[u8]) -> Option<Extensions<'_>> {
+    let mut headers = Extensions::of(packet)?;
+    while !headers.is_fragment() {
+        headers.step()?;
     }
+    Some(headers)
 }
 
 enum Inserted {
@@ -375,7 +363,7 @@ impl Queue {
 
     fn join_v6(&self, network: usize, identification: u32) -> Option<(Vec<u8>, Pieces)> {
         let headers = self.headers.as_deref()?;
-        let (announced_at, at) = fragment_header(headers.get(network..)?)?;
+        let Extensions { announced_at, at, .. } = fragment_header(headers.get(network..)?)?;
         let mut headers = headers.to_vec();
         headers[network + announced_at] = headers[network + at];
         headers.drain(network + at..network + at + FRAGMENT_HEADER);

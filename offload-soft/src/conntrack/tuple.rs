@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::packet::headers::{Ipv4, Ipv6, Ipv6Extension, Wire};
-use crate::packet::ip_proto;
+use crate::packet::headers::{Ipv4, Ipv6, Wire};
+use crate::packet::{Extensions, ip_proto};
 
 use super::icmp;
 
@@ -137,7 +137,7 @@ pub(crate) fn locate(packet: &[u8], family: Family) -> Option<Located> {
         }
         Family::V6 => {
             let ip = Ipv6::new(packet)?;
-            let (protocol, transport) = skip_extensions(packet, ip.next_header())?;
+            let (protocol, transport) = skip_extensions(packet)?;
             Some(Located {
                 source: Ipv6Addr::from(ip.source()).into(),
                 destination: Ipv6Addr::from(ip.destination()).into(),
@@ -165,27 +165,16 @@ pub(crate) fn gre_version(header: &[u8]) -> Option<u8> {
     Some(flags & 7)
 }
 
-/// Walks extension headers as `ipv6_skip_exthdr` does.
-fn skip_extensions(packet: &[u8], first: u8) -> Option<(u8, usize)> {
-    let (mut protocol, mut at) = (first, Ipv6::<&[u8]>::LENGTH);
-    loop {
-        let length = match protocol {
-            ip_proto::NONE => return None,
-            ip_proto::FRAGMENT => {
-                if Ipv6Extension::new(packet.get(at..)?)?.fragment_offset() & 0xfff8 != 0 {
-                    return None;
-                }
-                Ipv6Extension::<&[u8]>::LENGTH
-            }
-            ip_proto::AUTHENTICATION => (usize::from(Ipv6Extension::new(packet.get(at..)?)?.length()) + 2) * 4,
-            ip_proto::HOP_BY_HOP | ip_proto::ROUTING | ip_proto::DESTINATION => {
-                (usize::from(Ipv6Extension::new(packet.get(at..)?)?.length()) + 1) * 8
-            }
-            _ => return Some((protocol, at)),
-        };
-        protocol = Ipv6Extension::new(packet.get(at..)?)?.next_header();
-        at += length;
+/// The protocol behind the extension headers, and where it begins; `None` if none is there (`ipv6_skip_exthdr`).
+fn skip_extensions(packet: &[u8]) -> Option<(u8, usize)> {
+    let mut headers = Extensions::of(packet)?;
+    while headers.is_extension() {
+        if headers.is_later_fragment() {
+            return None;
+        }
+        headers.step()?;
     }
+    (headers.protocol != ip_proto::NONE).then_some((headers.protocol, headers.at))
 }
 
 #[cfg(test)]

@@ -14,9 +14,10 @@ use sluice_flow::port::PortNumber;
 
 use crate::conntrack::ConnectionKey;
 
+use super::extensions::Extensions;
 use super::headers::{
-    Arp, Authentication, Cfm, Ethernet, Icmp, Ipv4, Ipv6, Ipv6Extension, LabelStackEntry, LlcSnap, Neighbour,
-    NeighbourOption, Nsh, NshContexts, Number, Pppoe, Sctp, Security, Tcp, Udp, VlanTagged, Wire,
+    Arp, Authentication, Cfm, Ethernet, Icmp, Ipv4, Ipv6, LabelStackEntry, LlcSnap, Neighbour, NeighbourOption, Nsh,
+    NshContexts, Number, Pppoe, Sctp, Security, Tcp, Udp, VlanTagged, Wire,
 };
 use super::tunnel::TunnelMetadata;
 use super::{ETH_TYPE_NONE, Mac, eth_type, ip_proto, is_vlan, mac_to_bits};
@@ -337,7 +338,8 @@ impl<'a> Parser<'a> {
     }
 
     fn ipv6(&mut self, at: usize) {
-        let Some(ip) = Ipv6::new(self.rest(at)) else {
+        let packet = self.rest(at);
+        let (Some(ip), Some(mut headers)) = (Ipv6::new(packet), Extensions::of(packet)) else {
             return;
         };
         self.layout.network = Some((Network::Ipv6, at));
@@ -348,60 +350,28 @@ impl<'a> Parser<'a> {
         }
         ip.write(self.key);
 
-        let extensions = self.extensions(ip.next_header(), payload_at);
-        self.layout.later_fragment = extensions.later_fragment;
-        self.layout.source_route = extensions.source_route;
-        self.set(Field::Ipv6Frag, fragment(extensions.fragment, extensions.later_fragment));
-        self.set(Field::Ipv6Proto, extensions.protocol);
-        if let Some(transport_at) = extensions.transport_at {
+        // As `ipv6_find_hdr` walks them (`net/ipv6/exthdrs_core.c`).
+        let mut is_fragment = false;
+        let (protocol, transport_at) = loop {
+            if !headers.is_extension() {
+                break (headers.protocol, Some(at + headers.at));
+            }
+            is_fragment |= headers.is_fragment();
+            self.layout.source_route |= headers.is_source_route();
+            if headers.is_later_fragment() {
+                self.layout.later_fragment = true;
+                break (headers.protocol, None);
+            }
+            if headers.step().is_none() {
+                // The kernel says that there is no next header when the chain of them breaks off.
+                break (ip_proto::NONE, None);
+            }
+        };
+        self.set(Field::Ipv6Frag, fragment(is_fragment, self.layout.later_fragment));
+        self.set(Field::Ipv6Proto, protocol);
+        if let Some(transport_at) = transport_at {
             let icmp = (ip_proto::ICMPV6, Transport::Icmpv6);
-            self.transport(extensions.protocol, transport_at, icmp);
-        }
-    }
-
-    /// Walks extension headers as `ipv6_find_hdr` does (`net/ipv6/exthdrs_core.c`).
-    fn extensions(&self, first: u8, at: usize) -> Extensions {
-        let mut found = Extensions { protocol: first, ..Extensions::default() };
-        let mut at = at;
-        loop {
-            match found.protocol {
-                ip_proto::HOP_BY_HOP
-                | ip_proto::ROUTING
-                | ip_proto::FRAGMENT
-                | ip_proto::AUTHENTICATION
-                | ip_proto::DESTINATION => {}
-                _ => {
-                    found.transport_at = Some(at);
-                    return found;
-                }
-            }
-            // What is looked at need be there, the rest of the header not.
-            let (next, length, rest) = match self.rest(at) {
-                [next, length, rest @ ..] => (*next, usize::from(*length), rest),
-                _ => return found.broken_off(),
-            };
-            let length = match found.protocol {
-                ip_proto::FRAGMENT => {
-                    found.fragment = true;
-                    let [high, low, ..] = rest else { return found.broken_off() };
-                    if u16::from_be_bytes([*high, *low]) & 0xfff8 != 0 {
-                        found.later_fragment = true;
-                        return found;
-                    }
-                    Ipv6Extension::<&[u8]>::LENGTH
-                }
-                ip_proto::AUTHENTICATION => (length + 2) * 4,
-                protocol => {
-                    let segments_left = rest.get(1).copied().unwrap_or(0);
-                    found.source_route |= protocol == ip_proto::ROUTING && segments_left > 0;
-                    (length + 1) * 8
-                }
-            };
-            at += length;
-            if at > self.frame.len() {
-                return found.broken_off();
-            }
-            found.protocol = next;
+            self.transport(protocol, transport_at, icmp);
         }
     }
 
@@ -486,23 +456,6 @@ impl<'a> Parser<'a> {
         self.set(Field::NdTarget, message.target());
         self.set_mac(Field::NdSll, addresses[0]);
         self.set_mac(Field::NdTll, addresses[1]);
-    }
-}
-
-/// What the IPv6 extension headers say.
-#[derive(Default)]
-struct Extensions {
-    protocol: u8,
-    transport_at: Option<usize>,
-    fragment: bool,
-    later_fragment: bool,
-    source_route: bool,
-}
-
-impl Extensions {
-    /// The kernel says that there is no next header when the chain of them breaks off.
-    fn broken_off(self) -> Self {
-        Self { protocol: ip_proto::NONE, ..self }
     }
 }
 

@@ -107,8 +107,10 @@ view! {
 
 /// The flag of IPv4 that forbids fragmentation.
 pub const IPV4_DONT_FRAGMENT: u16 = 0x4000;
-const IPV4_MORE_FRAGMENTS: u16 = 0x2000;
-const IPV4_OFFSET: u16 = 0x1fff;
+/// The flag of IPv4 that says that it is not the last fragment.
+pub(crate) const IPV4_MORE_FRAGMENTS: u16 = 0x2000;
+/// The offset of the fragment, in units of eight bytes.
+pub(crate) const IPV4_OFFSET: u16 = 0x1fff;
 
 impl<T: AsRef<[u8]>> Ipv4<T> {
     /// Bytes of the header with its options.
@@ -170,18 +172,29 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
 }
 
 view! {
-    /// What all IPv6 extension headers have in common (RFC 8200), with the segments left of a routing header and the
-    /// offset of a fragment header.
-    Ipv6Extension, 8 bytes;
+    /// What all IPv6 extension headers begin with (RFC 8200).
+    Ipv6Extension, 2 bytes;
     /// Protocol of what follows.
     next_header, set_next_header: u8, at 0;
     /// Length, in the unit of the header in question.
     length, set_length: u8, at 1;
-    /// Offset of the fragment in units of eight bytes (13 bits), reserved (2 bits), more fragments (1 bit).
-    fragment_offset, set_fragment_offset: u16, at 2;
-    /// Stations that a source route still has to visit.
-    segments_left, set_segments_left: u8, at 3;
 }
+
+view! {
+    /// An IPv6 fragment header (RFC 8200).
+    Ipv6Fragment, 8 bytes;
+    /// Protocol of what follows.
+    next_header, set_next_header: u8, at 0;
+    /// Offset of the fragment in bytes, whose lowest 3 bits are reserved (2 bits) and more fragments (1 bit).
+    offset_and_more, set_offset_and_more: u16, at 2;
+    /// Identification, for reassembly.
+    identification, set_identification: u32, at 4;
+}
+
+/// The offset in [`Ipv6Fragment::offset_and_more`].
+pub(crate) const IPV6_OFFSET: u16 = 0xfff8;
+/// The flag there that says that it is not the last fragment.
+pub(crate) const IPV6_MORE_FRAGMENTS: u16 = 1;
 
 view! {
     /// A TCP header (RFC 9293).

@@ -277,6 +277,8 @@ fn ipv6_extension_headers_are_walked() {
     expect(&v6_frame_unfilled(59, &udp), &v6_fields(59, 0));
     // Cut within the chain: the kernel says that there is no next header.
     expect(&v6_frame_unfilled(0, &chain[..15]), &v6_fields(59, 0));
+    // A fragment header that is announced, but not there, makes no fragment.
+    expect(&v6_frame_unfilled(0, &[44, 9, 0, 0, 0, 0, 0, 0]), &v6_fields(59, 0));
     expect(&v6_frame_unfilled(0, &chain)[..53], &[(Field::EthType, 0x86dd)]);
 }
 

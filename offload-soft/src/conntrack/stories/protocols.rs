@@ -193,3 +193,11 @@ fn a_ragged_fragment_of_ipv6_passes_by_itself_and_takes_the_others_with_it() {
     let last = frames::piece_v6(&payload, 64..100, 77);
     assert_eq!(world.send(&look(), &last).err(), Some(Stop::Waits), "the first one is gone");
 }
+
+#[test]
+fn a_fragment_header_that_is_announced_but_not_there_makes_no_fragment() {
+    let world = World::new();
+    // Behind hop-by-hop options that end behind the packet.
+    let packet = frames::v6("fd00::1", "fd00::2", 0, &[44, 9, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(world.state(&look(), &packet), INVALID | TRACKED);
+}

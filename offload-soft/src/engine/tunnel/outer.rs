@@ -8,8 +8,8 @@ use sluice_flow::port::{Tunnel, TunnelProtocol};
 
 use super::header::{UDP, is_checksum_right};
 use crate::packet::checksum::{Sum, pseudo_header};
-use crate::packet::headers::{Ethernet, IPV4_DONT_FRAGMENT, Ipv4, Ipv6, Ipv6Extension, Udp};
-use crate::packet::{Mac, Network, Parsed, TunnelAddresses, eth_type, ip_proto};
+use crate::packet::headers::{Ethernet, IPV4_DONT_FRAGMENT, Ipv4, Ipv6, Udp};
+use crate::packet::{Extensions, Mac, Network, Parsed, TunnelAddresses, eth_type, ip_proto};
 use crate::ports::PortState;
 
 const ETHERNET: usize = Ethernet::<&[u8]>::LENGTH;
@@ -127,14 +127,11 @@ pub(super) fn transport(frame: &[u8], parsed: &Parsed) -> Option<(u8, usize)> {
             Some((ip.protocol(), at + ip.header_length()))
         }
         Network::Ipv6 => {
-            let mut protocol = Ipv6::new(frame.get(at..)?)?.next_header();
-            let mut at = at + IPV6;
-            while matches!(protocol, ip_proto::HOP_BY_HOP | ip_proto::DESTINATION) {
-                let options = Ipv6Extension::new(frame.get(at..)?)?;
-                protocol = options.next_header();
-                at += (usize::from(options.length()) + 1) * 8;
+            let mut headers = Extensions::of(frame.get(at..)?)?;
+            while matches!(headers.protocol, ip_proto::HOP_BY_HOP | ip_proto::DESTINATION) {
+                headers.step()?;
             }
-            Some((protocol, at))
+            Some((headers.protocol, at + headers.at))
         }
     }
 }
