@@ -121,18 +121,20 @@ fn mark_v6(
 }
 
 /// Where in an IPv6 packet the part begins that is cut: behind hop-by-hop options, routing headers, and destination
-/// options before one (`ip6_find_1stfragopt`).
+/// options, unless these come behind a routing header (`ip6_find_1stfragopt`; the home address option of RFC 6275 is not
+/// looked for).
 fn fragmentable(packet: &[u8]) -> Option<Extensions<'_>> {
     let mut headers = Extensions::of(packet)?;
-    let mut end = headers;
-    while matches!(headers.protocol, ip_proto::HOP_BY_HOP | ip_proto::ROUTING | ip_proto::DESTINATION) {
-        let is_always = headers.protocol != ip_proto::DESTINATION;
-        headers.step()?;
-        if is_always {
-            end = headers;
+    let mut is_routed = false;
+    loop {
+        match headers.protocol {
+            ip_proto::HOP_BY_HOP => {}
+            ip_proto::ROUTING => is_routed = true,
+            ip_proto::DESTINATION if !is_routed => {}
+            _ => return Some(headers),
         }
+        headers.step()?;
     }
-    Some(end)
 }
 
 #[cfg(test)]
@@ -186,6 +188,30 @@ mod tests {
         let frame = [&[0xee; 14][..], &packet].concat();
         let pieces = Pieces { largest: 70, lengths: [48, 2].into(), identification: 0 };
         assert_eq!(cut(&frame, 14, Family::V4, &pieces), None);
+    }
+
+    #[test]
+    fn headers_of_ipv6_that_are_in_every_fragment_are_those_of_linux() {
+        const HOP_BY_HOP: u8 = 0;
+        const ROUTING: u8 = 43;
+        const DESTINATION: u8 = 60;
+        let uncut = |chain: &[u8]| {
+            let next = chain.iter().skip(1).chain(&[17]);
+            let mut payload: Vec<u8> = next.flat_map(|next| [*next, 0, 1, 4, 0, 0, 0, 0]).collect();
+            payload.truncate(chain.len() * 8);
+            payload.extend([7; 100]);
+            let packet = frames::v6("fd00::1", "fd00::2", *chain.first().unwrap_or(&17), &payload);
+            let pieces = Pieces { largest: 100, lengths: [].into(), identification: 7 };
+            let cut = cut(&packet, 0, Family::V6, &pieces).unwrap();
+            let first = crate::conntrack::reassembly::fragment_header(&cut[0]).unwrap();
+            (first.at - 40) / 8
+        };
+        assert_eq!(uncut(&[]), 0);
+        assert_eq!(uncut(&[HOP_BY_HOP, ROUTING]), 2);
+        assert_eq!(uncut(&[DESTINATION]), 1);
+        assert_eq!(uncut(&[DESTINATION, ROUTING]), 2);
+        assert_eq!(uncut(&[ROUTING, DESTINATION]), 1, "those are for the last station");
+        assert_eq!(uncut(&[ROUTING, DESTINATION, ROUTING]), 1);
     }
 
     #[test]
