@@ -367,10 +367,30 @@ impl Table {
         self.length.fetch_add(1, Ordering::SeqCst);
         drop((lower, higher));
         if connection.has(status::SOURCE_DONE) {
-            let source = source_of(connection);
-            self.source_shard(&source).lock().entry(source).or_default().push(Arc::clone(connection));
+            self.note_source(connection);
         }
         Ok(())
+    }
+
+    /// Notes where the host of a connection that is in the table is translated to.
+    fn note_source(&self, connection: &Arc<Connection>) {
+        let source = source_of(connection);
+        self.source_shard(&source).lock().entry(source).or_default().push(Arc::clone(connection));
+        // It could be found, and removed, before this.
+        if connection.has(status::GONE) {
+            self.forget_source(connection);
+        }
+    }
+
+    fn forget_source(&self, connection: &Arc<Connection>) {
+        let source = source_of(connection);
+        let mut sources = self.source_shard(&source).lock();
+        if let Some(alike) = sources.get_mut(&source) {
+            alike.retain(|other| !Arc::ptr_eq(other, connection));
+            if alike.is_empty() {
+                sources.remove(&source);
+            }
+        }
     }
 
     /// Takes a connection out; true if it was in.
@@ -383,14 +403,7 @@ impl Table {
             self.shards[self.shard_of(&key)].lock().slots.remove(&key);
         }
         if connection.has(status::SOURCE_DONE) {
-            let source = source_of(connection);
-            let mut sources = self.source_shard(&source).lock();
-            if let Some(alike) = sources.get_mut(&source) {
-                alike.retain(|other| !Arc::ptr_eq(other, connection));
-                if alike.is_empty() {
-                    sources.remove(&source);
-                }
-            }
+            self.forget_source(connection);
         }
         self.length.fetch_sub(1, Ordering::SeqCst);
         self.zones.leave(connection.zone);
@@ -499,6 +512,19 @@ mod tests {
             table.sweep(late);
         }
         assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_is_removed_while_it_is_entered_is_not_remembered_for_its_source() {
+        let table = Table::new(10);
+        let translated = connection(0, 1000);
+        table.insert(&translated, NOW).unwrap();
+        translated.set(status::SOURCE_DONE);
+        assert!(table.remove(&translated), "another thread found it");
+        // What the thread that enters it does last.
+        table.note_source(&translated);
+        assert_eq!(table.replies_to(0, &translated.original), []);
+        assert_eq!(Arc::strong_count(&translated), 2, "this one, and one until the next sweep");
     }
 
     #[test]
