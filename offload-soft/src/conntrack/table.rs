@@ -196,6 +196,14 @@ struct Shard {
     round: VecDeque<Arc<Connection>>,
 }
 
+impl Shard {
+    /// The connections whose original direction is here. By its slot a connection cannot be told whose directions are
+    /// equal, for it has only one.
+    fn originals(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        self.round.iter().filter(|connection| !connection.has(status::GONE))
+    }
+}
+
 /// The table.
 pub(crate) struct Table {
     shards: Box<[Mutex<Shard>]>,
@@ -241,11 +249,7 @@ impl Table {
 
     /// All connections, those included that expired and were not looked at since. No lock is held between them.
     pub(crate) fn connections(&self) -> impl Iterator<Item = Arc<Connection>> + '_ {
-        self.shards.iter().flat_map(|shard| {
-            let shard = shard.lock();
-            let originals = shard.slots.values().filter(|(_, direction)| *direction == Direction::Original);
-            originals.map(|(connection, _)| Arc::clone(connection)).collect::<Vec<_>>()
-        })
+        self.shards.iter().flat_map(|shard| shard.lock().originals().cloned().collect::<Vec<_>>())
     }
 
     /// Connections in the table, those included that expired and were not looked at since.
@@ -265,8 +269,7 @@ impl Table {
 
     /// Connections by the shard of their original direction, those included that expired and were not looked at since.
     pub(crate) fn buckets(&self) -> Vec<usize> {
-        let is_original = |(_, direction): &&(Arc<Connection>, Direction)| *direction == Direction::Original;
-        self.shards.iter().map(|shard| shard.lock().slots.values().filter(is_original).count()).collect()
+        self.shards.iter().map(|shard| shard.lock().originals().count()).collect()
     }
 
     /// Connections that had to go for others.
@@ -525,6 +528,19 @@ mod tests {
         table.note_source(&translated);
         assert_eq!(table.replies_to(0, &translated.original), []);
         assert_eq!(Arc::strong_count(&translated), 2, "this one, and one until the next sweep");
+    }
+
+    #[test]
+    fn a_connection_of_a_port_with_itself_is_listed_and_counted() {
+        let table = Table::new(10);
+        let itself = tuple(17, "10.0.0.1:7", "10.0.0.1:7");
+        let echo = Arc::new(Connection::new(0, itself, itself.inverse().unwrap()));
+        echo.refresh(NOW, Duration::from_secs(30));
+        table.insert(&echo, NOW).unwrap();
+        assert_eq!(table.connections().count(), 1);
+        assert_eq!(table.buckets().iter().sum::<usize>(), 1);
+        assert!(table.remove(&echo));
+        assert_eq!((table.connections().count(), table.buckets().iter().sum()), (0, 0usize));
     }
 
     #[test]
