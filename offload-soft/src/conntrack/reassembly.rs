@@ -80,6 +80,13 @@ struct Fragment<'a> {
     size: usize,
 }
 
+impl Fragment<'_> {
+    /// Bytes in front of the payload that are kept: those of the first fragment.
+    fn kept_headers(&self) -> usize {
+        if self.offset == 0 { self.headers } else { 0 }
+    }
+}
+
 #[derive(Default)]
 struct Queue {
     payloads: BTreeMap<usize, Box<[u8]>>,
@@ -160,7 +167,7 @@ impl Reassembly {
         });
         match queue.insert(&fragment, frame) {
             Inserted::Yes => {
-                let cost = fragment.payload.len() + OVERHEAD;
+                let cost = fragment.kept_headers() + fragment.payload.len() + OVERHEAD;
                 queue.memory += cost;
                 waiting.memory.fetch_add(cost, Ordering::Relaxed);
             }
@@ -327,7 +334,7 @@ impl Queue {
             self.largest_unfragmentable = self.largest_unfragmentable.max(fragment.size);
         }
         if start == 0 {
-            self.headers = frame.get(..fragment.headers).map(Into::into);
+            self.headers = frame.get(..fragment.kept_headers()).map(Into::into);
         }
         self.payloads.insert(start, fragment.payload.into());
         Inserted::Yes
@@ -509,6 +516,20 @@ mod tests {
         }
         assert!(dropped > 0);
         assert!(memory(&reassembly, Family::V4) <= MEMORY + 2 * 1500 + OVERHEAD);
+    }
+
+    #[test]
+    fn long_headers_of_first_fragments_count() {
+        let reassembly = Reassembly::new();
+        // Destination options of 2048 bytes in front of each fragment header.
+        let options = [&[44, 255, 1, 254], &[0; 2044][..]].concat();
+        let packet = |identification: u16| {
+            let fragment = piece_v6(&[0; 16], 0..8, identification);
+            frames::v6("fd00::1", "fd00::2", 60, &[&options[..], &fragment[40..]].concat())
+        };
+        let is_taken = |packet: &Vec<u8>| matches!(add(&reassembly, Family::V6, packet), Outcome::Waits);
+        let waiting = (0..20_000).map(packet).take_while(is_taken).count();
+        assert!(waiting * packet(0).len() <= MEMORY + packet(0).len(), "{waiting}");
     }
 
     #[test]
