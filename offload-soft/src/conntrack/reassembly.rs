@@ -172,7 +172,9 @@ impl Reassembly {
                 waiting.memory.fetch_add(cost, Ordering::Relaxed);
             }
             Inserted::Duplicate => return Outcome::Dropped,
-            Inserted::Broken => {
+            // What a fragment of IPv6 says in vain harms nobody else (`nf_ct_frag6_queue`).
+            Inserted::Contradiction if family == Family::V6 && !queue.payloads.is_empty() => return Outcome::Dropped,
+            Inserted::Contradiction | Inserted::Broken => {
                 waiting.lose(&mut shard, &fragment.key);
                 return Outcome::Dropped;
             }
@@ -289,6 +291,8 @@ pub(crate) fn fragment_header(packet: &[u8]) -> Option<Extensions<'_>> {
 enum Inserted {
     Yes,
     Duplicate,
+    /// It is empty, or has another end than one before it, or lies behind the end.
+    Contradiction,
     Broken,
 }
 
@@ -300,8 +304,13 @@ impl Queue {
         } else {
             self.has_last && end > self.end
         };
-        if contradicts || start == end {
-            return Inserted::Broken;
+        if contradicts {
+            return Inserted::Contradiction;
+        }
+        self.has_last |= fragment.is_last;
+        self.end = self.end.max(end);
+        if start == end {
+            return Inserted::Contradiction;
         }
         match self.runs.last_mut() {
             None => self.runs.push((start, end)),
@@ -326,8 +335,6 @@ impl Queue {
                 }
             }
         }
-        self.has_last |= fragment.is_last;
-        self.end = self.end.max(end);
         self.present += fragment.payload.len();
         self.largest = self.largest.max(fragment.size);
         if fragment.dont_fragment {
@@ -475,6 +482,31 @@ mod tests {
             assert!(matches!(overlap, Outcome::Dropped));
             let rest = add(&reassembly, family, &piece(&payload, 24..40, 9));
             assert!(matches!(rest, Outcome::Waits), "its beginning is gone");
+        }
+    }
+
+    #[test]
+    fn a_fragment_that_contradicts_the_others_takes_them_with_it_in_ipv4_only() {
+        let payload = payload();
+        for (family, is_lost) in [(Family::V4, true), (Family::V6, false)] {
+            // One that ends before the last does, one behind the end, and one of no bytes.
+            for contradiction in [
+                piece(family, &payload[..32], 24..32, 9),
+                piece(family, &[0; 64], 48..56, 9),
+                piece(family, &payload, 24..24, 9),
+            ] {
+                let reassembly = Reassembly::new();
+                add(&reassembly, family, &piece(family, &payload, 0..16, 9));
+                add(&reassembly, family, &piece(family, &payload, 32..40, 9));
+                assert!(matches!(add(&reassembly, family, &contradiction), Outcome::Dropped));
+                let missing = add(&reassembly, family, &piece(family, &payload, 16..32, 9));
+                assert_eq!(matches!(missing, Outcome::Waits), is_lost, "{family:?}");
+                assert_eq!(reassembly.lost(), if is_lost { 2 } else { 0 });
+            }
+            let reassembly = Reassembly::new();
+            add(&reassembly, family, &piece(family, &payload, 24..24, 9));
+            let shards = &reassembly.waiting(family).shards;
+            assert!(shards.iter().all(|shard| shard.lock().queues.is_empty()), "nothing waits for nothing");
         }
     }
 
