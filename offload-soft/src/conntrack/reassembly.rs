@@ -15,11 +15,12 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use sluice_flow::time::Timestamp;
 
-use crate::packet::Extensions;
 use crate::packet::checksum::Sum;
 use crate::packet::headers::{
-    IPV4_DONT_FRAGMENT, IPV4_MORE_FRAGMENTS, IPV4_OFFSET, IPV6_MORE_FRAGMENTS, IPV6_OFFSET, Ipv4, Ipv6, Ipv6Fragment,
+    IPV4_DONT_FRAGMENT, IPV4_MORE_FRAGMENTS, IPV4_OFFSET, IPV6_MORE_FRAGMENTS, IPV6_OFFSET, Icmp, Ipv4, Ipv6,
+    Ipv6Fragment, Tcp, Udp,
 };
+use crate::packet::{Extensions, ip_proto};
 
 use super::timeouts;
 use super::tuple::Family;
@@ -76,6 +77,8 @@ struct Fragment<'a> {
     offset: usize,
     is_last: bool,
     dont_fragment: bool,
+    /// It is the first one of IPv6, and does not have all headers (RFC 8200, 4.5).
+    lacks_headers: bool,
     /// As it counts for [`Pieces::largest`].
     size: usize,
 }
@@ -148,6 +151,9 @@ impl Reassembly {
         let Some(fragment) = fragment else {
             return Outcome::Dropped;
         };
+        if fragment.lacks_headers {
+            return Outcome::Alone;
+        }
         let index = (self.hasher.hash_one(fragment.key) >> 32) as usize % SHARDS;
         let waiting = self.waiting(family);
         let mut shard = waiting.shards[index].lock();
@@ -251,6 +257,7 @@ fn read_v4(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
         offset: usize::from(ip.flags_and_offset() & IPV4_OFFSET) * 8,
         is_last,
         dont_fragment: ip.flags_and_offset() & IPV4_DONT_FRAGMENT != 0,
+        lacks_headers: false,
         size: ip.header_length() + payload.len(),
     })
 }
@@ -259,7 +266,8 @@ fn read_v6(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
     let packet = frame.get(network..)?;
     let ip = Ipv6::new(packet)?;
     let end = Ipv6::<&[u8]>::LENGTH + usize::from(ip.payload_length());
-    let at = fragment_header(packet)?.at;
+    let headers = fragment_header(packet)?;
+    let at = headers.at;
     let header = Ipv6Fragment::new(packet.get(at..end)?)?;
     let payload = packet.get(at + FRAGMENT_HEADER..end)?;
     Some(Fragment {
@@ -275,6 +283,7 @@ fn read_v6(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
         offset: usize::from(header.offset_and_more() & IPV6_OFFSET),
         is_last: header.offset_and_more() & IPV6_MORE_FRAGMENTS == 0,
         dont_fragment: false,
+        lacks_headers: lacks_headers(headers, packet.len()),
         size: end,
     })
 }
@@ -286,6 +295,24 @@ pub(crate) fn fragment_header(packet: &[u8]) -> Option<Extensions<'_>> {
         headers.step()?;
     }
     Some(headers)
+}
+
+/// Whether a packet of so many bytes ends before its transport header does, as far as that is known, and is no later
+/// fragment (`ipv6frag_thdr_truncated`).
+fn lacks_headers(mut headers: Extensions<'_>, length: usize) -> bool {
+    while headers.is_extension() {
+        if headers.is_later_fragment() || headers.step().is_none() {
+            return false;
+        }
+    }
+    let transport = match headers.protocol {
+        ip_proto::NONE => 0,
+        ip_proto::TCP => Tcp::<&[u8]>::LENGTH,
+        ip_proto::UDP => Udp::<&[u8]>::LENGTH,
+        ip_proto::ICMPV6 => Icmp::<&[u8]>::LENGTH,
+        _ => 1,
+    };
+    headers.at + transport > length
 }
 
 enum Inserted {
@@ -470,6 +497,24 @@ mod tests {
         let again = add(&reassembly, Family::V4, &piece_v4(&payload, 0..24, 9));
         assert!(matches!(again, Outcome::Dropped));
         assert_eq!(whole(add(&reassembly, Family::V4, &piece_v4(&payload, 24..40, 9)))[20..], payload);
+    }
+
+    #[test]
+    fn a_first_fragment_of_ipv6_without_all_headers_goes_on_by_itself() {
+        let payload = payload();
+        let reassembly = Reassembly::new();
+        for (protocol, length) in [(6, 24), (17, 8), (58, 8), (47, 8)] {
+            for (length, is_alone) in [(length - 8, true), (length, false)] {
+                let mut first = piece_v6(&payload, 0..length, protocol.into());
+                first[40] = protocol;
+                let outcome = add(&reassembly, Family::V6, &first);
+                assert_eq!(matches!(outcome, Outcome::Alone), is_alone, "{protocol} in {length} bytes");
+            }
+        }
+        let later = add(&reassembly, Family::V6, &piece_v6(&payload, 8..16, 99));
+        assert!(matches!(later, Outcome::Waits));
+        let v4 = add(&reassembly, Family::V4, &piece_v4(&payload, 0..8, 9));
+        assert!(matches!(v4, Outcome::Waits));
     }
 
     #[test]
