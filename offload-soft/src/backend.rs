@@ -119,7 +119,9 @@ impl Backend for SoftNic {
     }
 
     fn notes(&self) -> Vec<String> {
-        Vec::new()
+        let reasons = self.0.drops.reasons().into_iter().chain(self.0.conntrack.losses().reasons());
+        let happened = reasons.filter(|(_, count)| *count > 0);
+        happened.map(|(reason, count)| format!("packets that went no further: {count}, {reason}")).collect()
     }
 
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {

@@ -19,6 +19,21 @@ pub struct Losses {
     pub limit: AtomicU64,
 }
 
+impl Losses {
+    /// How many for which reason.
+    pub(crate) fn reasons(&self) -> [(&'static str, u64); 6] {
+        [
+            ("the table of connections was full", &self.full),
+            ("its connection clashed with another one", &self.clash),
+            ("it could not be translated", &self.translation),
+            ("a gateway did not understand it, or cannot expect what it announces", &self.helper),
+            ("it was a malformed, doubled or overlapping fragment, or too many waited", &self.fragment),
+            ("its zone had as many connections as it may have", &self.limit),
+        ]
+        .map(|(reason, count)| (reason, count.load(Ordering::Relaxed)))
+    }
+}
+
 /// Why a packet goes no further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {

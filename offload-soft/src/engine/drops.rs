@@ -50,8 +50,9 @@ impl Loss {
         match self {
             Self::Conntrack => "connection tracking stops it",
             Self::Copy => "the copy cannot leave: its port is detached, or the packet has no Ethernet header",
-            Self::Decapsulation | Self::Entrance => "no outer header that can be taken off",
+            Self::Decapsulation => "no outer header that can be taken off",
             Self::Deferred => "too many lists and jumps wait for the end of the list around them",
+            Self::Entrance => "it came in with an outer header that cannot be taken off",
             Self::Lookups => "too many lookups",
             Self::Malformed => "it cannot be looked up: its first header is cut off or malformed",
             Self::MissingHeader => "the header that the action changes is not there, cut off or malformed",
@@ -76,6 +77,23 @@ impl Drops {
             Loss::Output => &self.output,
             Loss::WithoutEthernet => &self.without_ethernet,
         }
+    }
+
+    /// How many for which reason; for those of connection tracking there is
+    /// [`Losses::reasons`](crate::conntrack::Losses::reasons).
+    pub(crate) fn reasons(&self) -> [(&'static str, u64); 9] {
+        [
+            Loss::Copy,
+            Loss::Decapsulation,
+            Loss::Deferred,
+            Loss::Entrance,
+            Loss::Lookups,
+            Loss::Malformed,
+            Loss::MissingHeader,
+            Loss::Output,
+            Loss::WithoutEthernet,
+        ]
+        .map(|loss| (loss.reason(), self.of(loss).load(Ordering::Relaxed)))
     }
 
     /// Those that a rule took before, as [`LookupCounters::lost`](sluice_flow::backend::LookupCounters::lost) counts them.

@@ -267,6 +267,8 @@ fn overlapping_fragments_are_dropped_and_counted() {
     assert_eq!(device.nic.drops().conntrack.load(Ordering::Relaxed), 1);
     assert_eq!(device.nic.conntrack().losses().fragment.load(Ordering::Relaxed), 1);
     assert_eq!(device.nic.lookup_counters().unwrap().lost, Some(1));
+    let why = "it was a malformed, doubled or overlapping fragment, or too many waited";
+    assert_eq!(device.nic.notes(), [format!("packets that went no further: 1, {why}")]);
 }
 
 #[test]

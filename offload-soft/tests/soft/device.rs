@@ -214,6 +214,19 @@ fn a_copy_that_cannot_leave_is_no_packet_that_was_lost() {
 }
 
 #[test]
+fn an_operator_reads_how_many_packets_went_no_further_and_why() {
+    let mut device = Device::new();
+    device.add(flow(is_ipv4, vec![output(2)])).unwrap();
+    assert_eq!(device.nic.notes(), [""; 0]);
+    device.nic.detach_port(PortNumber(2)).unwrap();
+    for _ in 0..3 {
+        device.inject(1, &Ip4::default().frame(99, &[]));
+    }
+    let why = "it cannot leave there: the port is detached, or cannot carry it";
+    assert_eq!(device.nic.notes(), [format!("packets that went no further: 3, {why}")]);
+}
+
+#[test]
 fn circles_and_too_deep_chains_are_refused() {
     let mut device = Device::new();
     let jump = |from: u32, to| flow(move |full| full.set_exact(Field::RecircId, from.into()), vec![recirc(to)]);
