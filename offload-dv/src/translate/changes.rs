@@ -156,7 +156,9 @@ impl Changes {
         if self.pops == 0 && self.pushes.is_empty() {
             return Ok(true);
         }
-        TAGS.iter().flatten().for_each(|field| leave_out(before, *field, u128::MAX));
+        let full = &with_tags_for_their_number(full);
+        let has_eth_type = full.mask.get(Field::EthType) != 0;
+        TAGS.iter().flatten().chain([&Field::NumOfVlans]).for_each(|field| leave_out(before, *field, u128::MAX));
         for (place, fields) in TAGS.iter().enumerate() {
             if let Some(tag) = self.pushes.iter().rev().nth(place) {
                 let known = [1, tag.tpid, 1, tag.tci >> 13, tag.tci & 0xfff];
@@ -166,19 +168,43 @@ impl Changes {
                 continue;
             }
             // Behind the last tag is none; and behind two tags is none if the Ethernet type is there.
-            let is_none = place > 0 && full.is_exactly(Field::VlanPresent, 0)
-                || full.is_exactly(fields[0], 0) && full.mask.get(Field::EthType) != 0;
-            let is_looked_at = !is_none && fields.iter().any(|field| full.mask.get(*field) != 0);
+            let is_none =
+                place > 0 && full.is_exactly(Field::VlanPresent, 0) || full.is_exactly(fields[0], 0) && has_eth_type;
+            let is_looked_at = has_eth_type || fields.iter().any(|field| full.mask.get(*field) != 0);
             match TAGS.get(self.pops + place - self.pushes.len()) {
                 Some(old) => old.iter().zip(fields).for_each(|(old, field)| {
                     before.set(*old, full.key.get(*field), full.mask.get(*field));
                 }),
-                None if is_looked_at => return Err(refuse(fields[0], "it is behind two tags before others are gone")),
+                None if is_looked_at && !is_none => {
+                    return Err(refuse(fields[0], "it is behind two tags before others are gone"));
+                }
                 None => {}
             }
         }
+        // A third tag would be in the place of the Ethernet type. Where more are put on than taken off, the device still takes that one
+        // for the first or the second.
+        let [.., last] = TAGS;
+        if has_eth_type
+            && !full.is_exactly(last[0], 0)
+            && let Some([third, ..]) = TAGS.get(self.pops + TAGS_SEEN - self.pushes.len())
+        {
+            before.set_exact(*third, 0);
+        }
         Ok(true)
     }
+}
+
+/// Says of a number of tags, where translation takes it, which of them are not there: so it is the same wherever others are put on.
+fn with_tags_for_their_number(full: &Match) -> Match {
+    let mut said = *full;
+    let [outer, inner] = [Field::VlanPresent, Field::CvlanPresent];
+    let is_open = |field| full.mask.get(field) == 0;
+    if full.is_exactly(Field::NumOfVlans, 0) && is_open(outer) {
+        said.set_exact(outer, 0);
+    } else if full.is_exactly(Field::NumOfVlans, 1) && full.is_exactly(outer, 1) && is_open(inner) {
+        said.set_exact(inner, 0);
+    }
+    said
 }
 
 /// Whether no packet matches that has these bits in a field.
@@ -196,4 +222,120 @@ fn is_ttl(field: Field) -> bool {
 
 fn refuse(field: Field, reason: &'static str) -> Refusal {
     Refusal::Field { field, reason: reason.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::matching;
+    use super::super::vports::Vports;
+    use super::*;
+    use sluice_flow::key::{Key, MaskedKey};
+    use sluice_flow::port::PortNumber;
+    use sluice_flow::text::parse_key;
+
+    struct One;
+
+    impl Vports for One {
+        fn vport(&self, _: PortNumber) -> Result<u16, Refusal> {
+            Ok(1)
+        }
+    }
+
+    /// A tag of 0x8100 with this number.
+    fn tag(vid: u16) -> Tag {
+        Tag { tpid: 0x8100, tci: vid }
+    }
+
+    /// What OVS and the device see of an IPv4 packet with tags, the outermost first: two of them, and what is behind.
+    fn seen(tags: &[u16]) -> Key {
+        let mut key = Key::ZERO;
+        for (fields, vid) in TAGS.iter().zip(tags) {
+            let values = [1, 0x8100, 1, 0, *vid];
+            fields.iter().zip(values).for_each(|(field, value)| key.set(*field, value.into()));
+        }
+        key.set(Field::EthType, if tags.len() > TAGS_SEEN { 0x8100 } else { 0x0800 });
+        key
+    }
+
+    /// All lists of up to five tags, of two numbers.
+    fn lists() -> Vec<Vec<u16>> {
+        let longer = |lists: &Vec<Vec<u16>>| {
+            lists.iter().flat_map(|list| [5, 6].map(|vid| [&list[..], &[vid]].concat())).collect()
+        };
+        std::iter::successors(Some(vec![vec![]]), |lists| Some(longer(lists))).take(6).flatten().collect()
+    }
+
+    /// Matches on tags that flows can have.
+    fn matches() -> Vec<Match> {
+        let (two, open) = (
+            "eth_type(0x8100),vlan(vid=5),encap(eth_type(0x8100),vlan(vid=6),encap(",
+            "eth_type(0x8100),vlan(vid=5),encap(",
+        );
+        let texts = [
+            "eth()".to_owned(),
+            "eth(),eth_type(0x0800)".to_owned(),
+            "eth(),num_of_vlans(0)".to_owned(),
+            "eth(),num_of_vlans(0),eth_type(0x0800)".to_owned(),
+            format!("{open})"),
+            format!("{open}eth_type(0x0800))"),
+            format!("num_of_vlans(1),{open})"),
+            format!("num_of_vlans(1/0x1),{open}eth_type(0x0800))"),
+            format!("{two}))"),
+            format!("{two}eth_type(0x0800)))"),
+            format!("num_of_vlans(2),{two}eth_type(0x0800)))"),
+        ];
+        let mut matches: Vec<_> = texts.iter().map(|text| parse_key(text, &()).unwrap().matching).collect();
+        // As a controller may say it: whatever tags there are.
+        let mut of_any = Match::default();
+        of_any.set_exact(Field::EthType, 0x0800);
+        matches.push(of_any);
+        matches
+    }
+
+    #[test]
+    fn a_packet_matches_before_tags_are_changed_what_it_matches_after_or_nobody_can_tell() {
+        let (lists, mut refused) = (lists(), 0);
+        let pushed = || lists.iter().filter(|list| list.len() <= TAGS_SEEN);
+        let pairs = (0..=TAGS_SEEN).flat_map(|pops| pushed().map(move |pushed| (pops, pushed)));
+        let changes: Vec<_> = pairs.filter(|(pops, pushed)| *pops > 0 || !pushed.is_empty()).collect();
+        for full in matches() {
+            matching::translate(&full, false, false, &One).unwrap();
+            let has_eth_type = full.mask.get(Field::EthType) != 0;
+            for (pops, pushed) in changes.clone() {
+                let pushes = pushed.iter().rev().map(|vid| tag(*vid)).collect();
+                let changes = Changes { pops, pushes, ..Changes::default() };
+                let what = format!("{full:?} after {pops} were taken off, and {pushed:?} put on");
+                let packets = lists.iter().filter(|tags| tags.len() >= pops);
+                let wanted = |tags: &[u16]| {
+                    let after = [&pushed[..], &tags[pops..]].concat();
+                    let mut key = seen(&after);
+                    key.set(Field::NumOfVlans, u128::try_from(after.len()).unwrap());
+                    MaskedKey::new(&full).matches(&key)
+                };
+                match changes.before(&full) {
+                    Ok(before) => {
+                        if let Some(before) = &before {
+                            matching::translate(before, false, pops > 0, &One).unwrap();
+                        }
+                        for tags in packets {
+                            let found = before.is_some_and(|before| MaskedKey::new(&before).matches(&seen(tags)));
+                            assert_eq!(found, wanted(tags), "{tags:?} of {what}");
+                        }
+                    }
+                    Err(_) => {
+                        refused += 1;
+                        // Of two packets that it cannot tell from each other, one matches.
+                        let told = |tags: &[u16]| {
+                            let mut key = seen(tags);
+                            key.set(Field::EthType, if has_eth_type { key.get(Field::EthType) } else { 0 });
+                            key
+                        };
+                        let (yes, no): (Vec<_>, Vec<_>) = packets.partition(|tags| wanted(tags));
+                        assert!(yes.iter().any(|one| no.iter().any(|other| told(one) == told(other))), "{what}");
+                    }
+                }
+            }
+        }
+        assert!(refused > 0);
+    }
 }

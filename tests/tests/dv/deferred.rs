@@ -169,6 +169,35 @@ fn tags_are_matched_where_they_are_after_others_were_put_on_and_taken_off() {
 }
 
 #[test]
+fn a_tag_that_is_the_third_once_others_were_put_on_is_no_ethernet_type_that_flows_match() {
+    for profile in ["bluefield-2", "bluefield-3"] {
+        let name = "deferred::a_tag_that_is_the_third_once_others_were_put_on_is_no_ethernet_type_that_flows_match";
+        on_device(profile, name, |wires| {
+            let tagged =
+                |vids: &[u16]| Packet { tags: vids.iter().map(|vid| (0x8100, *vid)).collect::<Vec<_>>(), ..udp() };
+            let first = "recirc_id(0),in_port(2),eth()";
+            let (one, two) = ("push_vlan(vid=5,pcp=0)", "push_vlan(vid=6,pcp=0),push_vlan(vid=5,pcp=0)");
+            let [one, two] = [one, two].map(|push| format!("{push},recirc(7)"));
+            let both = "recirc_id(0x7),in_port(2),eth(),eth_type(0x8100),vlan(vid=5),\
+                        encap(eth_type(0x8100),vlan(vid=6),encap(eth_type(0x0800),ipv4(frag=no)))";
+            play(wires, [(first, &one), (both, "1")], &[tagged(&[6])], &[tagged(&[6, 7]), tagged(&[7]), udp()]);
+            play(wires, [(first, &two), (both, "1")], &[udp()], &[tagged(&[6]), tagged(&[5, 6])]);
+            // It counts the tags that there are by then.
+            let single = "recirc_id(0x7),in_port(2),eth(),num_of_vlans(1),eth_type(0x8100),vlan(vid=5),encap()";
+            play(wires, [(first, &one), (single, "1")], &[udp()], &[tagged(&[6]), tagged(&[6, 7])]);
+            play(wires, [(first, &two), (single, "1")], &[], &[udp(), tagged(&[6])]);
+            let none = "recirc_id(0x7),in_port(2),eth(),num_of_vlans(0)";
+            play(wires, [(first, &one), (none, "1")], &[], &[udp(), tagged(&[6])]);
+            let ip = "encap(eth_type(0x0800),ipv4(frag=no))";
+            let [popped, twice] = [ip.to_owned(), format!("encap(eth_type(0x8100),vlan(vid=6),{ip})")]
+                .map(|inner| format!("recirc_id(0),in_port(2),eth(),eth_type(0x8100),vlan(vid=5),{inner}"));
+            play(wires, [(&popped, "pop_vlan,recirc(7)"), (none, "1")], &[tagged(&[5])], &[]);
+            play(wires, [(&twice, "pop_vlan,recirc(7)"), (none, "1")], &[], &[tagged(&[5, 6])]);
+        });
+    }
+}
+
+#[test]
 fn changes_of_several_chains_are_all_done_by_the_rule_that_sends_the_packet_on() {
     on_device(
         "bluefield-3",
