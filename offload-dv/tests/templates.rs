@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use sluice_flow::Flow;
-use sluice_flow::port::PortNumber;
+use sluice_flow::port::{PortNumber, Tunnel, TunnelProtocol};
 use sluice_flow::refusal::Refusal;
 use sluice_flow::text::LineReader;
 use sluice_flow::ufid::Seed;
@@ -16,9 +16,9 @@ const ALIKE: &[&str] = &[
     "in_port(1),eth(src=02:00:00:00:#:01,dst=#:00:00:00:00:02),eth_type(0x88b5) 2",
     "in_port(1),eth_type(0x8100),vlan(vid=#,pcp=3),encap(eth_type(0x0800),ipv4(src=10.0.0.#,frag=no)) 2",
     "in_port(1),eth_type(0x88a8),vlan(vid=5),encap(eth_type(0x8100),vlan(vid=#),encap(eth_type(0x0800),ipv4(frag=no))) 2",
-    "in_port(1),eth_type(0x0800),ipv4(src=10.0.0.#/0.0.0.255,dst=10.#.1.1/0.255.0.255,proto=6,tos=#,frag=no),tcp(src=#,dst=80) 2",
+    "in_port(1),eth_type(0x0800),ipv4(src=10.0.0.#/0.0.0.255,dst=10.#.1.1/0.255.0.255,proto=6,tos=0x20,frag=no),tcp(src=#,dst=80) 2",
     "in_port(1),eth_type(0x0800),ipv4(proto=6,frag=no),tcp(dst=#/0x0ff0),tcp_flags(0x0#/0x0ff) 2",
-    "in_port(1),eth_type(0x86dd),ipv6(src=fd00::#,dst=fd00:#::1/ffff:ffff::,label=#,tclass=#,proto=17,frag=no),udp(src=#/0x00ff) 2",
+    "in_port(1),eth_type(0x86dd),ipv6(src=fd00::#,dst=fd00:#::1/ffff:ffff::,label=#,tclass=0x20,proto=17,frag=no),udp(src=#/0x00ff) 2",
     "in_port(1),eth_type(0x0800),ipv4(proto=1,frag=no),icmp(type=#,code=#) 2",
 ];
 
@@ -28,20 +28,29 @@ const UNLIKE: &[&str] = &[
     "recirc_id(#),in_port(1),eth_type(0x0800),ipv4(frag=no) 2",
     "in_port(1),eth_type(0x0800),ipv4(proto=#,frag=no) 2",
     "in_port(1),eth_type(0x0800),ipv4(ttl=#,frag=no) dec_ttl(le_1()),2",
+    "in_port(1),eth_type(0x0800),ipv4(tos=1#/0x03,frag=no) set(tunnel(tun_id=0x5,dst=172.16.0.9,ttl=64,flags(key))),9",
+    "in_port(1),eth_type(0x86dd),ipv6(tclass=1#,frag=no) set(tunnel(tun_id=0x5,dst=172.16.0.9,ttl=64,flags(key))),9",
     "in_port(1),eth_type(0x8100),vlan(vid=7,pcp=#),encap(eth_type(0x0800),ipv4(frag=no)) 2",
     "in_port(1),eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=#,code=#) 2",
 ];
 
-/// Vports that are numbered as the ports, with an offset.
+/// Vports that are numbered as the ports, with an offset, and a tunnel.
 struct Numbered(u16);
 
 impl Vports for Numbered {
     fn vport(&self, port: PortNumber) -> Result<u16, Refusal> {
         Ok(self.0 + u16::try_from(port.0).unwrap())
     }
+
+    fn tunnel(&self, port: PortNumber) -> Option<Tunnel> {
+        let protocol = TunnelProtocol::Vxlan;
+        let tunnel = Tunnel { protocol, udp_port: protocol.default_udp_port(), underlay: PortNumber(1) };
+        (port == TUNNEL).then_some(tunnel)
+    }
 }
 
 const LAB: Numbered = Numbered(10);
+const TUNNEL: PortNumber = PortNumber(9);
 
 fn flow(reader: &mut LineReader<'static>, line: &str, number: u32) -> Flow {
     let line = line.replace('#', &number.to_string());

@@ -241,9 +241,18 @@ const FIELDS: &[(Field, Place)] = &[
     (Field::NdReserved, ICMPV6_HEADER_DATA),
 ];
 
-/// Fields on whose value more depends than what is matched: which headers follow, or whether a TTL can wrap.
-const DECISIVE: &[Field] =
-    &[Field::Ipv4Proto, Field::Ipv6Proto, Field::Ipv4Ttl, Field::Ipv6Hlimit, Field::Icmpv6Type, Field::Icmpv6Code];
+/// Fields on whose value more depends than what is matched: which headers follow, whether a TTL can wrap, or which mark of congestion an
+/// outer header gets.
+const DECISIVE: &[Field] = &[
+    Field::Ipv4Proto,
+    Field::Ipv6Proto,
+    Field::Ipv4Tos,
+    Field::Ipv6Tclass,
+    Field::Ipv4Ttl,
+    Field::Ipv6Hlimit,
+    Field::Icmpv6Type,
+    Field::Icmpv6Code,
+];
 
 /// Fields whose value goes into its place, and on which nothing else depends.
 pub(super) fn plain() -> impl Iterator<Item = (Field, Place)> {
