@@ -377,10 +377,14 @@ impl Tables {
     }
 
     /// Begins the growth of a matcher: returns the one that takes its place, of fixed layout, for rules from now on. It is asked first:
-    /// of matchers with the same priority, libmlx5 puts the newest in front (`dr_matcher_add_to_tbl`). Returns `None` if there is no
-    /// fixed layout for it, as where its mask takes more than one entry.
+    /// of matchers with the same priority, libmlx5 puts the newest in front (`dr_matcher_add_to_tbl`). Returns `None` if it does not have
+    /// too many rules, or if there is no fixed layout for it, as where its mask takes more than one entry.
     pub(super) fn begin_growth(&mut self, id: MatcherId) -> Option<Matcher> {
         let Some(Some(shared)) = self.matchers.get_mut(id.0 as usize) else { return None };
+        if !shared.is_growing {
+            // The one that had too many rules is gone, and this one has its place, or it was made anew.
+            return None;
+        }
         let log_rules = shared.rules.max(1).ilog2() + GROWTH;
         let table = &self.chains.get(&shared.key.table)?.table;
         let made = table.matcher(order(shared.key.priority), &shared.key.mask);

@@ -118,6 +118,32 @@ fn a_matcher_with_many_rules_is_laid_out_anew_while_packets_pass() {
 }
 
 #[test]
+fn a_matcher_is_not_laid_out_anew_for_the_many_rules_of_one_that_is_gone() {
+    const RULES: u16 = 4_100;
+    on_device("bluefield-3", "traffic::a_matcher_is_not_laid_out_anew_for_the_many_rules_of_one_that_is_gone", |_| {
+        let (mut switch, mut templates) = (open_switch(), Templates::new());
+        let mut install = |switch: &mut Switch, key: String| {
+            switch.install(templates.instance(flow(&key, "1"), &Vport).unwrap()).unwrap()
+        };
+        let many = |number: u16| {
+            let [high, low] = number.to_be_bytes();
+            format!("eth(dst=02:00:00:00:{high:02x}:{low:02x}),eth_type(0x88b5)")
+        };
+        let ids: Vec<_> = (0..RULES).map(|number| install(&mut switch, many(number))).collect();
+        assert!(switch.has_more_to_do());
+        for some in ids.chunks(1_000) {
+            switch.remove(some).unwrap();
+        }
+        let one = install(&mut switch, "eth(src=02:00:00:00:00:01),eth_type(0x88b5)".to_owned());
+        while switch.has_more_to_do() {
+            switch.go_on().unwrap();
+        }
+        assert_eq!(switch.fixed_layouts(), 0);
+        switch.remove(&[one]).unwrap();
+    });
+}
+
+#[test]
 fn packets_that_a_refused_flow_took_for_a_moment_are_not_counted_for_the_next_one() {
     const TIMES: usize = 200;
     on_device(
