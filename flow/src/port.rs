@@ -1,5 +1,6 @@
 //! Datapath ports: number, name and kind.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
@@ -55,6 +56,13 @@ impl Deref for PortName {
 
     fn deref(&self) -> &str {
         &self.0
+    }
+}
+
+/// It is looked up as the text that it is.
+impl Borrow<str> for PortName {
+    fn borrow(&self) -> &str {
+        self
     }
 }
 
@@ -174,19 +182,22 @@ impl PortNames for () {
     }
 }
 
-/// All ports of a datapath, by number.
+/// All ports of a datapath, by number and by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortMap {
     ports: BTreeMap<PortNumber, Port>,
+    numbers: BTreeMap<PortName, PortNumber>,
 }
 
 impl PortMap {
     /// Adds a port, or says which port has its number or name already.
     pub fn insert(&mut self, port: Port) -> Result<(), &Port> {
-        let taken = self.ports.values().find(|p| p.number == port.number || p.name == port.name).map(|p| p.number);
+        let is_taken = self.ports.contains_key(&port.number);
+        let taken = if is_taken { Some(port.number) } else { self.numbers.get(&port.name).copied() };
         match taken {
             Some(number) => Err(&self.ports[&number]),
             None => {
+                self.numbers.insert(port.name.clone(), port.number);
                 self.ports.insert(port.number, port);
                 Ok(())
             }
@@ -195,7 +206,9 @@ impl PortMap {
 
     /// Takes a port out.
     pub fn remove(&mut self, number: PortNumber) -> Option<Port> {
-        self.ports.remove(&number)
+        let port = self.ports.remove(&number)?;
+        self.numbers.remove(&port.name);
+        Some(port)
     }
 
     /// The port with this number.
@@ -211,7 +224,7 @@ impl PortMap {
 
 impl PortNames for PortMap {
     fn number(&self, name: &str) -> Option<PortNumber> {
-        self.ports.values().find(|port| *port.name == *name).map(|port| port.number)
+        self.numbers.get(name).copied()
     }
 
     fn name(&self, number: PortNumber) -> Option<&str> {
@@ -231,6 +244,26 @@ pub struct GonePort {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_is_known_by_its_number_and_its_name_until_it_is_taken_out() {
+        let port = |number, name: &str| Port {
+            number: PortNumber(number),
+            name: name.parse().unwrap(),
+            kind: PortKind::Physical,
+        };
+        let mut ports = PortMap::default();
+        assert_eq!(ports.insert(port(1, "a")), Ok(()));
+        assert_eq!(ports.insert(port(2, "b")), Ok(()));
+        assert_eq!(ports.insert(port(3, "a")), Err(&port(1, "a")));
+        assert_eq!(ports.insert(port(2, "c")), Err(&port(2, "b")));
+        let known = |ports: &PortMap| ["a", "b", "c"].map(|name| ports.number(name).map(|number| number.0));
+        assert_eq!(known(&ports), [Some(1), Some(2), None]);
+        assert_eq!(ports.remove(PortNumber(1)), Some(port(1, "a")));
+        assert_eq!((known(&ports), ports.remove(PortNumber(1))), ([None, Some(2), None], None));
+        assert_eq!(ports.insert(port(3, "a")), Ok(()));
+        assert_eq!(known(&ports), [Some(3), Some(2), None]);
+    }
 
     #[test]
     fn a_name_can_stand_in_every_text() {
