@@ -36,7 +36,7 @@ pub struct ServerOptions {
     pub stall_limit: Duration,
     /// How long a client may do nothing between two requests, or before its first one.
     pub idle_limit: Duration,
-    /// How many clients may be connected.
+    /// How many clients may be connected. One that has gone counts as long as its command runs.
     pub connection_limit: usize,
     /// How many more of root and the agent's user may be, whatever others do.
     pub reserved: usize,
@@ -177,12 +177,12 @@ struct Places {
     barred: Arc<Semaphore>,
 }
 
-/// A client that has a place until this is dropped.
+/// A client that has a place until this is dropped, and the last command that it has asked for is over.
 struct Guest {
     peer: Peer,
     /// Why it may ask nothing.
     barred: Option<String>,
-    _place: OwnedSemaphorePermit,
+    place: Arc<OwnedSemaphorePermit>,
 }
 
 impl Places {
@@ -210,12 +210,13 @@ impl Places {
         if place.is_none() {
             let limit = shared.options.connection_limit;
             warn!(uid = peer.uid, pid = peer.pid, "too many control connections, closing the newest");
-            let reason = barred.clone().unwrap_or_else(|| format!("busy: {limit} control connections are open"));
+            let busy = || format!("busy: {limit} control connections are open, or their commands still run");
+            let reason = barred.clone().unwrap_or_else(busy);
             if let Err(error) = stream.try_write(&failure("null", &reason)) {
                 debug!(%error, "cannot tell the client that there are too many");
             }
         }
-        Some(Guest { peer, barred, _place: place? })
+        Some(Guest { peer, barred, place: place?.into() })
     }
 
     fn place(&self, is_barred: bool, has_reserve: bool) -> Option<OwnedSemaphorePermit> {
@@ -344,7 +345,13 @@ impl Connection {
         let (sender, mut pieces) = mpsc::channel(PIECES_WAITING);
         let shared = Arc::clone(&self.shared);
         let (peer, barred) = (self.guest.peer, self.guest.barred.clone());
-        let command = spawn_blocking(move || run(&shared, peer, barred, &value, sender));
+        // It goes with the thread of the command, not with the client, who may be gone before: commands that hang are not to take one
+        // thread after the other.
+        let place = Arc::clone(&self.guest.place);
+        let command = spawn_blocking(move || {
+            let _place = place;
+            run(&shared, peer, barred, &value, sender)
+        });
         let mut presence = interval(PRESENCE_INTERVAL);
         presence.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ahead = Vec::new();

@@ -21,7 +21,7 @@ struct Bench {
     runtime: Runtime,
     stop: Option<oneshot::Sender<()>>,
     server: JoinHandle<Vec<Deferred>>,
-    /// How many lines the commands have written, and how often `exit` was asked for.
+    /// How many lines the commands have written, and how often `exit` was asked for; 1 once `hang` is without its client, and 2 to end it.
     lines: Arc<AtomicUsize>,
 }
 
@@ -101,7 +101,7 @@ fn read_all(mut stream: UnixStream) -> String {
 
 fn registry(lines: Arc<AtomicUsize>) -> Registry {
     let mut registry = Registry::new("sluiced (Sluice) 0.1.0");
-    let exits = Arc::clone(&lines);
+    let [exits, hangs] = [(); 2].map(|()| Arc::clone(&lines));
     let mut add = |name, usage, min_args, max_args, run: Handler| {
         registry.register(Command { name, usage, min_args, max_args, run });
     };
@@ -154,6 +154,22 @@ fn registry(lines: Arc<AtomicUsize>) -> Registry {
             out.write_str("begin\n").and_then(|()| out.flush()).map_err(|error| error.to_string())?;
             while out.is_wanted() {
                 thread::sleep(Duration::from_millis(5));
+            }
+            Ok(())
+        }),
+    );
+    add(
+        "hang",
+        "",
+        0,
+        0,
+        Box::new(move |_, out| {
+            while out.is_wanted() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            hangs.store(1, Ordering::Relaxed);
+            while hangs.load(Ordering::Relaxed) < 2 {
+                thread::sleep(Duration::from_millis(1));
             }
             Ok(())
         }),
@@ -332,6 +348,24 @@ fn one_client_too_many_is_told_so() {
     let deadline = Instant::now() + Duration::from_secs(5);
     while bench.client().call_text("version", &[]).is_err() {
         assert!(Instant::now() < deadline, "the place of the first client is not given on");
+    }
+}
+
+#[test]
+fn a_client_that_goes_keeps_its_place_as_long_as_its_command_runs() {
+    const BUSY: &str = "busy: 1 control connections are open, or their commands still run";
+    let bench = Bench::new(ServerOptions { connection_limit: 1, reserved: 0, ..ServerOptions::default() });
+    let mut impatient = bench.connect();
+    impatient.write_all(b"{\"id\":1,\"method\":\"hang\",\"params\":[]}").unwrap();
+    drop(impatient);
+    // The command has heard that its client is gone, and goes on.
+    bench.wait_for_lines(1);
+    let let_in = (0..100).map(|_| read_all(bench.connect())).find(|told| !told.contains(BUSY));
+    bench.lines.store(2, Ordering::Relaxed);
+    assert_eq!(let_in, None);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while bench.client().call_text("version", &[]).is_err() {
+        assert!(Instant::now() < deadline, "the place is not given on");
     }
 }
 
