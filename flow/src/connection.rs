@@ -31,9 +31,9 @@ pub struct Connection {
     pub reply: Direction,
     /// What is known of it, as bits in the order of [`STATUS`].
     pub status: u32,
-    /// Mark.
+    /// What `ct(mark=..)` has set, and flows match as `ct_mark`.
     pub mark: u32,
-    /// Label.
+    /// What `ct(label=..)` has set, and flows match as `ct_label`.
     pub label: u128,
     /// How long it would be remembered without another packet.
     pub timeout: Duration,

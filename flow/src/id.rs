@@ -3,7 +3,7 @@
 /// The name of one life of a flow: a slot of the table, and how often the slot was used before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId {
-    /// The slot.
+    /// Its place in the table, which has one life at a time.
     pub slot: u32,
     /// Which life of the slot; wraps.
     pub incarnation: u32,

@@ -294,7 +294,7 @@ impl<'a> MaskedKey<'a> {
         Self { mask: Cow::Borrowed(mask), bytes: Bytes::OfFlow(bytes) }
     }
 
-    /// The mask.
+    /// Which bits of the key count.
     pub fn mask(&self) -> &Arc<Mask> {
         &self.mask
     }

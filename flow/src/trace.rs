@@ -59,7 +59,7 @@ pub enum TraceEvent {
 /// A lookup in one chain.
 #[derive(Clone, Debug)]
 pub struct Lookup {
-    /// The chain.
+    /// The chain in which the packet was looked up.
     pub chain: ChainId,
     /// The packet's key.
     pub key: Key,
@@ -72,7 +72,7 @@ pub struct Lookup {
 /// A subtable of a lookup: rules of one priority and mask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TriedSubtable {
-    /// The priority.
+    /// That of all its rules; subtables of higher ones are tried first.
     pub priority: Priority,
     /// The fields that the rules match, each with its mask unless it is exact, as in `in_port,ipv4.dst/24`.
     pub fields: String,
@@ -83,7 +83,7 @@ pub struct TriedSubtable {
 /// What an action did to the packet.
 #[derive(Clone, Debug)]
 pub struct ActionEffect {
-    /// The action.
+    /// What was done, as the flow has it.
     pub action: Action,
     /// The packet's key before and behind it.
     pub keys: [Key; 2],
@@ -107,9 +107,9 @@ pub struct Verdict {
 /// A packet as a sampling group is told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The group.
+    /// Who is told, by the number of the group.
     pub group: u32,
-    /// The note.
+    /// What the action has noted for the group.
     pub cookie: Box<[u8]>,
     /// The packet as it was then, cut if a cut was to come.
     pub bytes: Vec<u8>,
