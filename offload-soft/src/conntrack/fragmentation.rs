@@ -140,6 +140,7 @@ fn fragmentable(packet: &[u8]) -> Option<Extensions<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conntrack::fragment::fragment_header;
     use crate::conntrack::frames::{self, piece_v4, piece_v6};
     use crate::conntrack::reassembly::{Outcome, Reassembly};
     use sluice_flow::time::Timestamp;
@@ -203,7 +204,7 @@ mod tests {
             let packet = frames::v6("fd00::1", "fd00::2", *chain.first().unwrap_or(&17), &payload);
             let pieces = Pieces { largest: 100, lengths: [].into(), identification: 7 };
             let cut = cut(&packet, 0, Family::V6, &pieces).unwrap();
-            let first = crate::conntrack::reassembly::fragment_header(&cut[0]).unwrap();
+            let first = fragment_header(&cut[0]).unwrap();
             (first.at - 40) / 8
         };
         assert_eq!(uncut(&[]), 0);

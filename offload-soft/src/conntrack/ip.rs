@@ -4,7 +4,7 @@ use crate::engine::Packet;
 use crate::packet::headers::{Ipv4, Ipv6};
 use crate::packet::{Network, parse};
 
-use super::reassembly;
+use super::fragment::fragment_header;
 use super::tuple::{Family, Tuple, locate};
 
 /// Where in a frame the IP header is.
@@ -50,7 +50,7 @@ impl Ip {
         let bytes = self.bytes(packet);
         match self.family {
             Family::V4 => Ipv4::new(bytes).is_some_and(|ip| ip.is_fragment()),
-            Family::V6 => reassembly::fragment_header(bytes).is_some(),
+            Family::V6 => fragment_header(bytes).is_some(),
         }
     }
 }

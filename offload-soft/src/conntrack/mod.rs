@@ -15,6 +15,7 @@ mod adjustment;
 mod connections;
 mod dccp;
 mod expectation;
+mod fragment;
 mod fragmentation;
 #[cfg(test)]
 mod frames;

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::BuildHasher as _;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,13 +14,11 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use sluice_flow::time::Timestamp;
 
+use crate::packet::Extensions;
 use crate::packet::checksum::Sum;
-use crate::packet::headers::{
-    IPV4_DONT_FRAGMENT, IPV4_MORE_FRAGMENTS, IPV4_OFFSET, IPV6_MORE_FRAGMENTS, IPV6_OFFSET, Icmp, Ipv4, Ipv6,
-    Ipv6Fragment, Tcp, Udp,
-};
-use crate::packet::{Extensions, ip_proto};
+use crate::packet::headers::{IPV4_DONT_FRAGMENT, Ipv4, Ipv6, Ipv6Fragment};
 
+use super::fragment::{Fragment, Key, fragment_header};
 use super::timeouts;
 use super::tuple::Family;
 
@@ -31,8 +28,6 @@ const SHARDS: usize = 16;
 const MEMORY: usize = 4 << 20;
 /// What a waiting fragment costs besides its bytes.
 const OVERHEAD: usize = 256;
-/// Bytes of an IPv6 fragment header.
-const FRAGMENT_HEADER: usize = Ipv6Fragment::<&[u8]>::LENGTH;
 
 /// How a packet came in pieces, so that it leaves alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,38 +51,6 @@ pub(crate) enum Outcome {
     Dropped,
     /// It can be no part of a packet, and goes on by itself.
     Alone,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
-    zone: u16,
-    source: IpAddr,
-    destination: IpAddr,
-    identification: u32,
-    /// Of IPv4 only.
-    protocol: u8,
-}
-
-/// A fragment in its place.
-struct Fragment<'a> {
-    key: Key,
-    /// Bytes of the frame before the payload of the fragment.
-    headers: usize,
-    payload: &'a [u8],
-    offset: usize,
-    is_last: bool,
-    dont_fragment: bool,
-    /// It is the first one of IPv6, and does not have all headers (RFC 8200, 4.5).
-    lacks_headers: bool,
-    /// As it counts for [`Pieces::largest`].
-    size: usize,
-}
-
-impl Fragment<'_> {
-    /// Bytes in front of the payload that are kept: those of the first fragment.
-    fn kept_headers(&self) -> usize {
-        if self.offset == 0 { self.headers } else { 0 }
-    }
 }
 
 #[derive(Default)]
@@ -144,11 +107,7 @@ impl Reassembly {
 
     /// Takes a fragment in: a frame with an IP header at `network`.
     pub(crate) fn add(&self, zone: u16, family: Family, frame: &[u8], network: usize, now: Timestamp) -> Outcome {
-        let fragment = match family {
-            Family::V4 => read_v4(zone, frame, network),
-            Family::V6 => read_v6(zone, frame, network),
-        };
-        let Some(fragment) = fragment else {
+        let Some(fragment) = Fragment::read(zone, family, frame, network) else {
             return Outcome::Dropped;
         };
         if fragment.lacks_headers {
@@ -233,86 +192,6 @@ impl Waiting {
         }
         shard.deadlines.retain(|(_, other)| other != key);
     }
-}
-
-fn read_v4(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
-    let packet = frame.get(network..)?;
-    let ip = Ipv4::new(packet)?;
-    let end = usize::from(ip.total_length());
-    let mut payload = packet.get(ip.header_length()..end)?;
-    let is_last = ip.flags_and_offset() & IPV4_MORE_FRAGMENTS == 0;
-    if !is_last {
-        payload = &payload[..payload.len() & !7];
-    }
-    Some(Fragment {
-        key: Key {
-            zone,
-            source: Ipv4Addr::from(ip.source()).into(),
-            destination: Ipv4Addr::from(ip.destination()).into(),
-            identification: ip.identification().into(),
-            protocol: ip.protocol(),
-        },
-        headers: network + ip.header_length(),
-        payload,
-        offset: usize::from(ip.flags_and_offset() & IPV4_OFFSET) * 8,
-        is_last,
-        dont_fragment: ip.flags_and_offset() & IPV4_DONT_FRAGMENT != 0,
-        lacks_headers: false,
-        size: ip.header_length() + payload.len(),
-    })
-}
-
-fn read_v6(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
-    let packet = frame.get(network..)?;
-    let ip = Ipv6::new(packet)?;
-    let end = Ipv6::<&[u8]>::LENGTH + usize::from(ip.payload_length());
-    let headers = fragment_header(packet)?;
-    let at = headers.at;
-    let header = Ipv6Fragment::new(packet.get(at..end)?)?;
-    let payload = packet.get(at + FRAGMENT_HEADER..end)?;
-    Some(Fragment {
-        key: Key {
-            zone,
-            source: Ipv6Addr::from(ip.source()).into(),
-            destination: Ipv6Addr::from(ip.destination()).into(),
-            identification: header.identification(),
-            protocol: 0,
-        },
-        headers: network + at + FRAGMENT_HEADER,
-        payload,
-        offset: usize::from(header.offset_and_more() & IPV6_OFFSET),
-        is_last: header.offset_and_more() & IPV6_MORE_FRAGMENTS == 0,
-        dont_fragment: false,
-        lacks_headers: lacks_headers(headers, packet.len()),
-        size: end,
-    })
-}
-
-/// Where the fragment header of an IPv6 packet is (`find_prev_fhdr`).
-pub(crate) fn fragment_header(packet: &[u8]) -> Option<Extensions<'_>> {
-    let mut headers = Extensions::of(packet)?;
-    while !headers.is_fragment() {
-        headers.step()?;
-    }
-    Some(headers)
-}
-
-/// Whether a packet of so many bytes ends before its transport header does, as far as that is known, and is no later
-/// fragment (`ipv6frag_thdr_truncated`).
-fn lacks_headers(mut headers: Extensions<'_>, length: usize) -> bool {
-    while headers.is_extension() {
-        if headers.is_later_fragment() || headers.step().is_none() {
-            return false;
-        }
-    }
-    let transport = match headers.protocol {
-        ip_proto::NONE => 0,
-        ip_proto::TCP => Tcp::<&[u8]>::LENGTH,
-        ip_proto::UDP => Udp::<&[u8]>::LENGTH,
-        ip_proto::ICMPV6 => Icmp::<&[u8]>::LENGTH,
-        _ => 1,
-    };
-    headers.at + transport > length
 }
 
 enum Inserted {
@@ -407,7 +286,7 @@ impl Queue {
         let Extensions { announced_at, at, .. } = fragment_header(headers.get(network..)?)?;
         let mut headers = headers.to_vec();
         headers[network + announced_at] = headers[network + at];
-        headers.drain(network + at..network + at + FRAGMENT_HEADER);
+        headers.drain(network + at..network + at + Ipv6Fragment::<&[u8]>::LENGTH);
         let mut frame = self.join(&headers);
         let payload = frame.len().checked_sub(network + Ipv6::<&[u8]>::LENGTH)?;
         Ipv6::new(frame.get_mut(network..)?)?.set_payload_length(u16::try_from(payload).ok()?);

@@ -1,0 +1,132 @@
+//! A fragment as it is read: of which packet it is, and where in it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::packet::headers::{
+    IPV4_DONT_FRAGMENT, IPV4_MORE_FRAGMENTS, IPV4_OFFSET, IPV6_MORE_FRAGMENTS, IPV6_OFFSET, Icmp, Ipv4, Ipv6,
+    Ipv6Fragment, Tcp, Udp,
+};
+use crate::packet::{Extensions, ip_proto};
+
+use super::tuple::Family;
+
+/// What the fragments of a packet have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    zone: u16,
+    source: IpAddr,
+    destination: IpAddr,
+    pub(super) identification: u32,
+    /// Of IPv4 only.
+    protocol: u8,
+}
+
+/// A fragment in its place.
+pub(super) struct Fragment<'a> {
+    pub(super) key: Key,
+    /// Bytes of the frame before the payload of the fragment.
+    pub(super) headers: usize,
+    pub(super) payload: &'a [u8],
+    pub(super) offset: usize,
+    pub(super) is_last: bool,
+    pub(super) dont_fragment: bool,
+    /// It is the first one of IPv6, and does not have all headers (RFC 8200, 4.5).
+    pub(super) lacks_headers: bool,
+    /// As it counts for [`Pieces::largest`](super::reassembly::Pieces::largest).
+    pub(super) size: usize,
+}
+
+impl<'a> Fragment<'a> {
+    /// Reads the fragment in a frame with an IP header at `network`; `None` if it is malformed.
+    pub(super) fn read(zone: u16, family: Family, frame: &'a [u8], network: usize) -> Option<Self> {
+        match family {
+            Family::V4 => read_v4(zone, frame, network),
+            Family::V6 => read_v6(zone, frame, network),
+        }
+    }
+
+    /// Bytes in front of the payload that are kept: those of the first fragment.
+    pub(super) fn kept_headers(&self) -> usize {
+        if self.offset == 0 { self.headers } else { 0 }
+    }
+}
+
+fn read_v4(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
+    let packet = frame.get(network..)?;
+    let ip = Ipv4::new(packet)?;
+    let end = usize::from(ip.total_length());
+    let mut payload = packet.get(ip.header_length()..end)?;
+    let is_last = ip.flags_and_offset() & IPV4_MORE_FRAGMENTS == 0;
+    if !is_last {
+        payload = &payload[..payload.len() & !7];
+    }
+    Some(Fragment {
+        key: Key {
+            zone,
+            source: Ipv4Addr::from(ip.source()).into(),
+            destination: Ipv4Addr::from(ip.destination()).into(),
+            identification: ip.identification().into(),
+            protocol: ip.protocol(),
+        },
+        headers: network + ip.header_length(),
+        payload,
+        offset: usize::from(ip.flags_and_offset() & IPV4_OFFSET) * 8,
+        is_last,
+        dont_fragment: ip.flags_and_offset() & IPV4_DONT_FRAGMENT != 0,
+        lacks_headers: false,
+        size: ip.header_length() + payload.len(),
+    })
+}
+
+fn read_v6(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
+    let packet = frame.get(network..)?;
+    let ip = Ipv6::new(packet)?;
+    let end = Ipv6::<&[u8]>::LENGTH + usize::from(ip.payload_length());
+    let headers = fragment_header(packet)?;
+    let at = headers.at;
+    let header = Ipv6Fragment::new(packet.get(at..end)?)?;
+    let payload = packet.get(at + Ipv6Fragment::<&[u8]>::LENGTH..end)?;
+    Some(Fragment {
+        key: Key {
+            zone,
+            source: Ipv6Addr::from(ip.source()).into(),
+            destination: Ipv6Addr::from(ip.destination()).into(),
+            identification: header.identification(),
+            protocol: 0,
+        },
+        headers: network + at + Ipv6Fragment::<&[u8]>::LENGTH,
+        payload,
+        offset: usize::from(header.offset_and_more() & IPV6_OFFSET),
+        is_last: header.offset_and_more() & IPV6_MORE_FRAGMENTS == 0,
+        dont_fragment: false,
+        lacks_headers: lacks_headers(headers, packet.len()),
+        size: end,
+    })
+}
+
+/// Where the fragment header of an IPv6 packet is (`find_prev_fhdr`).
+pub(super) fn fragment_header(packet: &[u8]) -> Option<Extensions<'_>> {
+    let mut headers = Extensions::of(packet)?;
+    while !headers.is_fragment() {
+        headers.step()?;
+    }
+    Some(headers)
+}
+
+/// Whether a packet of so many bytes ends before its transport header does, as far as that is known, and is no later
+/// fragment (`ipv6frag_thdr_truncated`).
+fn lacks_headers(mut headers: Extensions<'_>, length: usize) -> bool {
+    while headers.is_extension() {
+        if headers.is_later_fragment() || headers.step().is_none() {
+            return false;
+        }
+    }
+    let transport = match headers.protocol {
+        ip_proto::NONE => 0,
+        ip_proto::TCP => Tcp::<&[u8]>::LENGTH,
+        ip_proto::UDP => Udp::<&[u8]>::LENGTH,
+        ip_proto::ICMPV6 => Icmp::<&[u8]>::LENGTH,
+        _ => 1,
+    };
+    headers.at + transport > length
+}
