@@ -64,13 +64,13 @@ impl Batch {
         self.expect_less(1);
     }
 
-    /// So many more requests will be made.
-    pub(super) fn expect(&self, requests: usize) {
+    /// So many more requests will be made. Said before they are made, for their outcomes may come at once.
+    pub fn expect(&self, requests: usize) {
         self.outstanding.fetch_add(requests, Ordering::Relaxed);
     }
 
     /// So many requests were not made, or not taken on, after all.
-    pub(super) fn expect_less(&self, requests: usize) {
+    pub fn expect_less(&self, requests: usize) {
         // As one with the look of who waits for some: either this finds how many it waits for, or it finds this done.
         let before = self.outstanding.fetch_sub(requests, Ordering::SeqCst);
         let comes_down_to = |left| before > left && before - requests <= left;

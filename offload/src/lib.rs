@@ -65,5 +65,5 @@ mod worker;
 pub use self::adoption::Adopted;
 pub use self::batch::{Batch, Tally};
 pub use self::queue::OffloadQueue;
-pub use self::series::{CountedSeries, Series};
+pub use self::series::Series;
 pub use self::worker::{Installation, LATENCY_BUCKETS, Worker, WorkerReport};

@@ -1,22 +1,14 @@
 //! Many new flows, one after the other, of one caller.
 
-use std::sync::Arc;
-
 use sluice_flow::table::{Accepted, ReplyTo, TableError};
 use sluice_flow::{Flow, FlowId, Timestamp};
 
-use super::batch::Batch;
 use super::queue::OffloadQueue;
 
 impl OffloadQueue {
     /// Takes many new flows on.
     pub fn series(&self) -> Series<'_> {
         Series { queue: self, now: self.clock.now(), group: Vec::with_capacity(Series::GROUP) }
-    }
-
-    /// Takes many new flows on, whose outcomes `batch` shall hear of.
-    pub fn counted_series(&self, batch: Arc<Batch>) -> CountedSeries<'_> {
-        CountedSeries { series: self.series(), reply_to: batch.clone().into(), batch, promised: 0 }
     }
 }
 
@@ -56,40 +48,5 @@ impl Series<'_> {
 impl Drop for Series<'_> {
     fn drop(&mut self) {
         self.hand_over();
-    }
-}
-
-/// A [series](Series) whose outcomes are counted in one batch.
-pub struct CountedSeries<'q> {
-    series: Series<'q>,
-    batch: Arc<Batch>,
-    /// The batch.
-    reply_to: ReplyTo,
-    /// Outcomes that the batch expects of requests that are still to come.
-    promised: usize,
-}
-
-impl CountedSeries<'_> {
-    /// Takes a new flow on.
-    pub fn add(&mut self, flow: Flow) -> Result<FlowId, TableError> {
-        if self.promised == 0 {
-            self.batch.expect(Series::GROUP);
-            self.promised = Series::GROUP;
-        }
-        let flow = self.series.add(flow, self.reply_to.clone())?;
-        self.promised -= 1;
-        Ok(flow)
-    }
-
-    /// Hands over what was taken on so far. To be called before the caller waits for anything.
-    pub fn hand_over(&mut self) {
-        self.series.hand_over();
-    }
-}
-
-impl Drop for CountedSeries<'_> {
-    fn drop(&mut self) {
-        self.series.hand_over();
-        self.batch.expect_less(self.promised);
     }
 }

@@ -55,6 +55,16 @@ impl<'a, C> Accepted<'a, C> {
         Self { agent, change }
     }
 
+    /// The same, with what it is that was changed.
+    pub(super) fn of<D>(self, change: D) -> Accepted<'a, D> {
+        Accepted { agent: self.agent, change }
+    }
+
+    /// What was changed.
+    pub fn change(&self) -> &C {
+        &self.change
+    }
+
     /// Waits until the journal has the change. Fails if the journal is late already or does not answer within [`ANSWER_TIME`];
     /// the change stays accepted.
     pub fn durable(self) -> Result<Durable<'a, C>, Error> {

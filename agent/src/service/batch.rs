@@ -3,23 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_flow::table::ReplyTo;
 use sluice_flow::{FlowId, Refusal, Ufid};
-use sluice_offload::{Batch, CountedSeries};
+use sluice_offload::Batch;
 
 use super::accepted::{Accepted, Pending};
 use super::error::Error;
 use super::faces::Service;
-use super::flows::{AddFlow, FlowRequest, check_in_port, submit};
-use super::patience::Patience;
+use super::flows::FlowRequest;
+use super::stream::FlowStream;
 use crate::agent::Agent;
 
+/// Outcomes that are promised at once to who counts them, so that they are not counted one by one while workers count, too.
+const PROMISED: usize = 64;
+
 /// Takes many requests on, one after the other; one that fails does not stop the rest. What was accepted takes effect at once,
-/// and is answered together.
+/// and is answered together: a [stream](FlowStream) whose outcomes are counted.
 pub struct FlowBatch<'a> {
-    agent: &'a Agent,
+    stream: FlowStream<'a>,
     batch: Arc<Batch>,
-    series: CountedSeries<'a>,
-    patience: Patience,
+    /// The batch.
+    reply_to: ReplyTo,
+    /// Outcomes that the batch expects of requests that are still to come.
+    promised: usize,
 }
 
 /// The accepted changes of a batch.
@@ -45,8 +51,8 @@ pub struct BatchOutcome {
 impl Service {
     /// Begins a batch.
     pub fn batch(&self) -> FlowBatch<'_> {
-        let (agent, batch) = (self.agent(), Arc::new(Batch::default()));
-        FlowBatch { agent, series: agent.queue.counted_series(batch.clone()), batch, patience: Patience::default() }
+        let batch = Arc::new(Batch::default());
+        FlowBatch { stream: self.stream(), reply_to: batch.clone().into(), batch, promised: 0 }
     }
 }
 
@@ -54,36 +60,21 @@ impl<'a> FlowBatch<'a> {
     /// Takes on the request that `make` returns. Whoever gives many at once waits for room instead of hearing "busy" for what it
     /// filled up itself: `make` is called again for each try.
     pub fn request(&mut self, mut make: impl FnMut() -> FlowRequest) -> Result<FlowId, Error> {
-        loop {
-            match self.try_request(make()) {
-                Err(Error::Busy(_)) if !self.patience.is_over() => {
-                    self.series.hand_over();
-                    self.patience.wait_for_room(self.agent);
-                }
-                result => {
-                    self.patience.note(self.agent, &result);
-                    return result;
-                }
-            }
+        if self.promised == 0 {
+            self.batch.expect(PROMISED);
+            self.promised = PROMISED;
         }
-    }
-
-    fn try_request(&mut self, request: FlowRequest) -> Result<FlowId, Error> {
-        if let FlowRequest::Add(AddFlow { flow }) = request {
-            check_in_port(&flow)?;
-            return Ok(self.series.add(flow)?);
-        }
-        request.check()?;
-        self.series.hand_over();
-        submit(self.agent, request, &self.batch)
+        let flow = self.stream.request(|| (make(), self.reply_to.clone()))?;
+        self.promised -= 1;
+        Ok(flow)
     }
 
     /// Ends the batch.
     pub fn accepted(self) -> Accepted<'a, FlowChanges> {
-        let Self { agent, batch, series, .. } = self;
-        // Hands over what it still holds.
-        drop(series);
-        Accepted::new(agent, FlowChanges(batch))
+        let Self { stream, batch, promised, .. } = self;
+        let accepted = stream.accepted();
+        batch.expect_less(promised);
+        accepted.of(FlowChanges(batch))
     }
 }
 

@@ -29,8 +29,8 @@
 //!
 //! # Many at once
 //!
-//! A [`FlowBatch`] accepts one request after the other. It waits for room instead of failing as busy, and hands new flows over to workers
-//! in groups. One wait makes all of it durable. A [`FlowStream`] does the same for a caller who hears of each request what became of it.
+//! A [`FlowStream`] accepts one request after the other. It waits for room instead of failing as busy, and hands new flows over to workers
+//! in groups. One wait makes all of it durable, and the caller hears of each request what became of it. A [`FlowBatch`] counts the outcomes.
 //! Two flows that come and go together are a [`Session`].
 
 mod accepted;

@@ -11,7 +11,8 @@ use super::flows::{AddFlow, FlowRequest, check_in_port, submit_for};
 use super::patience::Patience;
 use crate::agent::Agent;
 
-/// Takes many requests on, one after the other, as a [`FlowBatch`](super::FlowBatch) does. The outcome of each goes to a waiter of its own.
+/// Takes many requests on, one after the other; one that fails does not stop the rest. What was accepted takes effect at once. The outcome of
+/// each goes to whoever waits for it; a [`FlowBatch`](super::FlowBatch) counts them.
 pub struct FlowStream<'a> {
     agent: &'a Agent,
     series: Series<'a>,
@@ -27,8 +28,8 @@ impl Service {
 }
 
 impl<'a> FlowStream<'a> {
-    /// Takes on the request that `make` returns, with who waits for its outcome. `make` is called again for each try to find room. Nobody
-    /// hears of a request that is not accepted.
+    /// Takes on the request that `make` returns, with who waits for its outcome. Whoever gives many at once waits for room instead of hearing
+    /// "busy" for what it filled up itself: `make` is called again for each try. Nobody hears of a request that is not accepted.
     pub fn request(&mut self, mut make: impl FnMut() -> (FlowRequest, ReplyTo)) -> Result<FlowId, Error> {
         loop {
             let (request, reply_to) = make();
