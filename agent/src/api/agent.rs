@@ -89,7 +89,7 @@ fn owners(api: &Api) -> v1::ListOwnersResponse {
     v1::ListOwnersResponse { owners: owners.into_values().collect() }
 }
 
-fn write(Lease { terms, until }: &Lease) -> v1::Lease {
+fn write(Lease { terms, until, .. }: &Lease) -> v1::Lease {
     let end = match terms.end {
         End::Keep => v1::LeaseEnd::Keep,
         End::Age => v1::LeaseEnd::Age,

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Api;
-use crate::service::{Error, Service};
+use crate::service::{Accepted, Error, Service};
 
 /// In the state folder.
 const FILE: &str = "leases.json";
@@ -23,7 +23,7 @@ const FILE: &str = "leases.json";
 const MOST_BYTES: u64 = 64 << 10;
 
 /// As many leases as are held at a time.
-const MOST: usize = 256;
+pub(super) const MOST: usize = 256;
 
 /// When the end of a lease is tried again that could not be brought about, or not be written down, or that the agent had no thread for.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -56,6 +56,8 @@ pub(super) enum End {
 pub(super) struct Lease {
     pub(super) terms: Terms,
     pub(super) until: Instant,
+    /// Flows to which the end was brought so far, in all tries.
+    ended: u64,
 }
 
 /// All leases. The file has their terms alone, so that it is not written at each renewal; after a restart each has its whole time before it.
@@ -92,7 +94,7 @@ impl Leases {
         let mut held = BTreeMap::new();
         for (owner, terms) in terms {
             let owner = owner.parse().map_err(|error| LeasesError::Read(format!("{error}")))?;
-            held.insert(owner, Lease { terms, until: Instant::now() + terms.time });
+            held.insert(owner, Lease::new(terms));
         }
         Ok(Self { held: Mutex::new(held), taken: Notify::new(), folder })
     }
@@ -103,7 +105,7 @@ impl Leases {
         if held.len() >= MOST && !held.contains_key(&owner) {
             return Err(LeasesError::TooMany);
         }
-        let lease = Lease { terms, until: Instant::now() + terms.time };
+        let lease = Lease::new(terms);
         let before = held.insert(owner, lease);
         if before.is_none_or(|before| before.terms != terms) {
             self.keep(&held).inspect_err(|_| {
@@ -171,6 +173,17 @@ impl Leases {
         has_ended
     }
 
+    /// Adds flows to which the end of a lease was brought. Returns how many these are in all, unless the lease is held again.
+    fn count_ended(&self, owner: ControllerName, flows: u64) -> u64 {
+        match self.held.lock().get_mut(&owner).filter(|lease| lease.has_ended()) {
+            Some(lease) => {
+                lease.ended += flows;
+                lease.ended
+            }
+            None => flows,
+        }
+    }
+
     /// Takes out a lease that has ended, unless it was renewed meanwhile. If that cannot be written down, it stays.
     fn forget(&self, owner: ControllerName) -> Result<(), FolderError> {
         let mut held = self.held.lock();
@@ -192,6 +205,11 @@ impl Leases {
 }
 
 impl Lease {
+    /// One that is taken now.
+    fn new(terms: Terms) -> Self {
+        Self { terms, until: Instant::now() + terms.time, ended: 0 }
+    }
+
     fn has_ended(&self) -> bool {
         self.until <= Instant::now()
     }
@@ -233,13 +251,18 @@ fn end(api: &Api, owner: ControllerName, terms: Terms) -> Result<(), EndError> {
     let origin = sluice_flow::Origin::Controller(owner);
     // Flows are its own again from the moment at which it is back.
     let step = |act: &mut dyn FnMut()| api.leases.while_ended(owner, act);
+    // Counted before it is durable: if it does not become so, the next try finds nothing of it left to do.
+    let bring_about = |accepted: Accepted<'_, u64>| {
+        let flows = api.leases.count_ended(owner, *accepted.change());
+        accepted.durable().map(|_| flows)
+    };
     let what = match terms.end {
         End::Keep => "its flows stay".to_owned(),
         End::Age => {
-            let aged = *service.age_owned(origin, IDLE, &step).durable()?.change();
-            format!("{aged} flows that would never have gone age from now on")
+            let flows = bring_about(service.age_owned(origin, IDLE, &step))?;
+            format!("{flows} flows that would never have gone age from now on")
         }
-        End::Remove => format!("{} flows are deleted", service.delete_owned(origin, &step).durable()?.change()),
+        End::Remove => format!("{} flows are deleted", bring_about(service.delete_owned(origin, &step))?),
     };
     if let Err(error) = api.leases.forget(owner) {
         return Err(EndError::Folder { what, error });

@@ -237,3 +237,6 @@ async fn the_end_of_a_lease_that_cannot_be_written_down_is_brought_about_all_the
     .await;
     assert_eq!(fs::read_to_string(&file).unwrap(), "{}");
 }
+    eventually("the log says what the end came to in all", || {
+        daemon.log().contains("the lease of removes has ended, which was not renewed for 2s: 1 flows are deleted")
+    });
