@@ -142,8 +142,15 @@ fn accept(
     for (number, operation) in (0..).zip(operations) {
         let read = read_change(&mut reader, &ports, origin, operation.change.as_ref());
         let result = read.map_err(rpc::Status::from).and_then(|(request, named)| {
-            let request = stream.request(|| (request.clone(), reply_to.request(number)));
-            request.map_err(|error| of_error(&error)).map(|_| named)
+            let accepted = stream.request(|| (request.clone(), reply_to.request(number)));
+            let life = accepted.map_err(|error| of_error(&error))?;
+            Ok(match request {
+                // Its match may have led to a flow that was given another name.
+                FlowRequest::Modify(_) if !named.is_empty() => {
+                    service.view().flow(life).map_or(named, |known| ufid_text(known.flow.ufid))
+                }
+                _ => named,
+            })
         });
         let (ufid, error) = match result {
             Ok(named) => {
@@ -163,7 +170,7 @@ fn accept(
     Ok(Batch { acceptances: v1::Acceptances { acceptances }, operations: settling, accepted })
 }
 
-/// What is asked, and the name of the flow if the agent gives it.
+/// What is asked, and the name that the agent gives the flow if the caller gives none.
 fn read_change(
     reader: &mut FlowReader<'_>,
     ports: &sluice_flow::port::PortMap,

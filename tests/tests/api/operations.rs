@@ -91,6 +91,28 @@ async fn a_stream_has_one_owner_and_a_flow_of_another_is_out_of_its_reach() {
 }
 
 #[tokio::test]
+async fn an_acceptance_names_the_flow_that_a_match_has_led_to() {
+    const GIVEN: &str = "12345678-1234-1234-1234-123456789abc";
+    let daemon = Daemon::start(CONFIG);
+    let client = connect(&daemon).await;
+    let mut apply = client.apply("story").await.unwrap();
+    let batch = vec![
+        add(1, v1::Flow { ufid: GIVEN.to_owned(), ..flow(&udp(1), "server") }),
+        modify(2, flow(&udp(1), "uplink")),
+        add(3, flow(&udp(2), "server")),
+        modify(4, flow(&udp(2), "uplink")),
+    ];
+    let acceptances = accept(&mut apply, batch).await;
+    outcomes(&mut apply, 4).await;
+    let names: Vec<_> = acceptances.iter().map(|acceptance| acceptance.ufid.as_str()).collect();
+    assert_eq!(names[..2], ["", GIVEN], "the caller has named it, and asks for it by its match");
+    assert_eq!((names[2].len(), names[2]), (36, names[3]), "the agent has named it");
+    let mut known: Vec<_> = dump(&client, of("story"), v1::MatchForm::Text).await;
+    known.retain(|status| names[1..3].contains(&status.flow.as_ref().unwrap().ufid.as_str()));
+    assert_eq!(known.len(), 2, "there are flows of these names");
+}
+
+#[tokio::test]
 async fn what_was_accepted_survives_the_agent_with_its_owner() {
     let folder = sluice_tests::daemon::new_folder();
     let daemon = Daemon::start_in(&folder, CONFIG, false);
