@@ -106,9 +106,9 @@ struct Taken {
 }
 
 impl Service {
-    /// Adds sessions, and waits until both flows of each are in the device. Of a session that fails nothing is left. Waits for room instead of
-    /// hearing "busy". Fails as a whole if nothing is durable; then there is none of them.
-    pub fn add_sessions(&self, sessions: Vec<Session>) -> Result<Vec<Result<(), Error>>, Error> {
+    /// Adds sessions, and waits until both flows of each are in the device, at most `at_most` from one outcome to the next. Of a session that
+    /// fails nothing is left. Waits for room instead of hearing "busy". Fails as a whole if nothing is durable; then there is none of them.
+    pub fn add_sessions(&self, sessions: Vec<Session>, at_most: Duration) -> Result<Vec<Result<(), Error>>, Error> {
         let ends = self.view().session_ends();
         ends.begin();
         let mut stream = self.stream();
@@ -130,32 +130,42 @@ impl Service {
             taken.push(Taken { id, lives, batch, result });
         }
         if let Err(error) = stream.accepted().durable() {
-            taken.iter().for_each(|taken| self.take_out(taken.id, &taken.lives));
+            self.take_out(taken.into_iter().map(|taken| (taken.id, taken.lives)), at_most);
             return Err(error);
         }
-        let outcomes = taken.into_iter().map(|Taken { id, lives, batch, result }| {
-            let result = result.and_then(|()| settled(&batch, ANSWER_TIME).map(|_| ()));
-            result.inspect_err(|_| self.take_out(id, &lives))
-        });
-        Ok(outcomes.collect())
+        let (mut outcomes, mut failed) = (Vec::with_capacity(taken.len()), Vec::new());
+        let mut patience = at_most;
+        for Taken { id, lives, batch, result } in taken {
+            let outcome = result.and_then(|()| match settled(&batch, patience) {
+                Err(Error::Unanswered { flows, .. }) => {
+                    // A device that stalls is not waited for again at each session.
+                    patience = Duration::ZERO;
+                    Err(Error::Unanswered { flows, within: at_most })
+                }
+                settled => settled.map(|_| ()),
+            });
+            if outcome.is_err() {
+                failed.push((id, lives));
+            }
+            outcomes.push(outcome);
+        }
+        self.take_out(failed, at_most);
+        Ok(outcomes)
     }
 
     /// Takes sessions out that were added and are not to stay. Nobody is told of their end.
     pub fn withdraw_sessions(&self, sessions: &[SessionId]) {
-        for id in sessions {
-            let lives: Vec<_> = self.view().session_flows(*id).into_iter().flatten().map(|view| view.id).collect();
-            self.take_out(*id, &lives);
-        }
+        let lives = |id| self.view().session_flows(id).into_iter().flatten().map(|view| view.id).collect();
+        self.take_out(sessions.iter().map(|id| (*id, lives(*id))), ANSWER_TIME);
     }
 
-    fn take_out(&self, id: SessionId, lives: &[FlowId]) {
+    /// The device is waited for once for all of them.
+    fn take_out(&self, sessions: impl IntoIterator<Item = (SessionId, Vec<FlowId>)>, at_most: Duration) {
         let ends = self.view().session_ends();
-        if lives.is_empty() || !ends.claim(id) {
-            return;
-        }
-        let batch = self.delete_lives(lives);
-        batch.wait(ANSWER_TIME);
-        ends.release(id, Duration::ZERO);
+        let claimed = sessions.into_iter().filter(|(id, lives)| !lives.is_empty() && ends.claim(*id));
+        let (claimed, lives): (Vec<_>, Vec<_>) = claimed.unzip();
+        self.delete_lives(&lives.concat()).wait(at_most);
+        claimed.into_iter().for_each(|id| _ = ends.release(id, Duration::ZERO));
     }
 
     /// Deletes a session, and waits until both flows are out of the device. Returns it as it was at its end; `None` if there is none. Nobody

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use sluice_flow::backend::OpenConfig;
 use sluice_flow::text::{parse_actions, parse_key};
@@ -21,6 +21,7 @@ use tokio::runtime::Runtime;
 use super::*;
 use crate::agent::{Agent, Keeping, Parts};
 use crate::config::Config;
+use crate::sessions::name::{Direction, OWNER, SessionFlow, SessionId};
 
 const SEED: Seed = Seed([7; 16]);
 const SOON: Duration = Duration::from_millis(1);
@@ -231,6 +232,31 @@ fn no_flow_is_deleted_any_more_once_its_owner_is_back() {
     assert_eq!((*deleted.durable().unwrap().change(), steps.get()), (2, 3));
     let is_there = |destination| world.state(&udp(destination, "2")).is_some();
     assert_eq!((1..=3).filter(|destination| is_there(*destination)).count(), 1);
+}
+
+#[test]
+fn a_device_that_stalls_is_waited_for_once_and_not_for_each_session() {
+    const AT_MOST: Duration = Duration::from_millis(200);
+    let world = World::new(Config::default());
+    let session = |number: u16| {
+        let id = SessionId(number.into());
+        let flow = |direction, destination| {
+            let (ufid, like) = (SessionFlow { session: id, direction }.ufid(), udp(destination, "2"));
+            let matching = MaskedKey::new(&like.matching().expand());
+            let actions = like.actions.clone();
+            Flow::new(Some(ufid), matching, actions, like.priority, like.expiry, &SEED).with_origin(OWNER)
+        };
+        let (forward, reverse) = (flow(Direction::Forward, 2 * number), flow(Direction::Reverse, 2 * number + 1));
+        Session { id, forward, reverse }
+    };
+    let began = Instant::now();
+    let outcomes = world.service.add_sessions((1..=500).map(session).collect(), AT_MOST).unwrap();
+    assert_eq!(outcomes.len(), 500);
+    for outcome in outcomes {
+        assert!(matches!(outcome, Err(Error::Unanswered { flows: 2, within: AT_MOST })), "{outcome:?}");
+    }
+    // Once for the outcomes and once for the removals, and not 500 times.
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
 
 #[test]

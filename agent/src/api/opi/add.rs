@@ -11,6 +11,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Response, Status, Streaming};
 
 use super::reader::read_session;
+use crate::agent::ANSWER_TIME;
 use crate::api::Api;
 use crate::api::access::Access;
 use crate::api::errors::of_error;
@@ -96,7 +97,7 @@ fn take(api: &Api, mut progress: Progress, batch: &[opi::SessionRequest]) -> (Pr
         let session = read_session(request, api.service.view().seed());
         read.push(session.map(|session| sessions.push(session)));
     }
-    let mut outcomes = api.service.add_sessions(sessions).map(Vec::into_iter);
+    let mut outcomes = api.service.add_sessions(sessions, ANSWER_TIME).map(Vec::into_iter);
     let mut is_full = false;
     for (request, read) in batch.iter().zip(read) {
         let rejected = match (read, &mut outcomes) {
