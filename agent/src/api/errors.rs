@@ -76,6 +76,7 @@ pub(super) fn of_error(error: &Error) -> rpc::Status {
         Error::Busy(refusal) | Error::Refused(refusal) => return of_refusal(refusal),
         Error::NotDurable(_) => (Code::Unavailable, Details::new("NOT_DURABLE", [])),
         Error::Unanswered { .. } => (Code::DeadlineExceeded, Details::new("UNANSWERED", [])),
+        Error::Overtaken(owner) => (Code::Aborted, Details::new("OVERTAKEN", [("owner", owner.to_string())])),
         Error::NotListed(refusal) => return of_refusal(refusal),
         Error::LeftInDevice { rules, .. } => {
             (Code::Internal, Details::new("LEFT_IN_DEVICE", [("rules", rules.to_string())]))

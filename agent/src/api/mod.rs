@@ -33,12 +33,10 @@ mod tls;
 mod watch;
 mod writer;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use parking_lot::Mutex;
-use sluice_flow::{Clock, ControllerName};
+use sluice_flow::Clock;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tonic::{Response, Status};
@@ -65,7 +63,6 @@ struct Api {
     /// Tells this run of the agent from others.
     run: u64,
     leases: Leases,
-    turns: Turns,
     changing: Arc<Semaphore>,
     walks: Arc<Semaphore>,
     watchers: Arc<Semaphore>,
@@ -84,7 +81,6 @@ impl Api {
             clock: agent.clock.clone(),
             run: u64::try_from(started.as_nanos()).unwrap_or_default(),
             leases,
-            turns: Turns::default(),
             changing: Arc::new(Semaphore::new(CHANGING)),
             walks: Arc::new(Semaphore::new(WALKS)),
             watchers: Arc::new(Semaphore::new(WATCHERS)),
@@ -129,22 +125,5 @@ impl Shared {
         run: impl FnOnce(&Api) -> Result<T, Status> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         self.0.blocking(run).await?.map(Response::new)
-    }
-}
-
-/// Whose turn it is to replace the flows of an owner: that of the last one who began.
-#[derive(Default)]
-struct Turns(Mutex<HashMap<ControllerName, u64>>);
-
-impl Turns {
-    fn begin(&self, owner: ControllerName) -> u64 {
-        let mut turns = self.0.lock();
-        let turn = turns.entry(owner).or_default();
-        *turn += 1;
-        *turn
-    }
-
-    fn is_current(&self, owner: ControllerName, turn: u64) -> bool {
-        self.0.lock().get(&owner) == Some(&turn)
     }
 }

@@ -46,22 +46,19 @@ async fn take(
         return Err(InputError::new("owner", "it is missing").into());
     };
     let owner = access.owner(read_owner(&first.owner)?)?;
-    let turn = api.turns.begin(owner);
     let mut replacement = api.service.replace(Origin::Controller(owner));
     let (mut request, mut index, mut unread) = (first, 0, 0);
     loop {
         // A certificate may end while a stream goes on, and the configuration may change.
         access.owner(owner)?;
-        if !api.turns.is_current(owner, turn) {
-            return Err(Status::aborted(format!("another Replace of {owner} has begun")));
-        }
         if !request.owner.is_empty() && *request.owner != *owner {
             return Err(InputError::new("owner", "it is another one than at first").into());
         }
         let (flows, commit) = (std::mem::take(&mut request.flows), request.commit);
         let count = flows.len() as u64;
         let (failed, not_read);
-        (replacement, failed, not_read) = api.blocking(move |api| want(api, owner, replacement, index, &flows)).await?;
+        (replacement, failed, not_read) =
+            api.blocking(move |api| want(api, owner, replacement, index, &flows)).await??;
         index += count;
         unread += not_read;
         for flows in failed.chunks(FAILED) {
@@ -92,19 +89,23 @@ async fn take(
 }
 
 /// Says that flows are wanted, of which the first is the one of this index. Returns those that failed, and how many of them cannot be understood.
+/// Fails once another replacement has begun.
 fn want(
     api: &Api,
     owner: ControllerName,
     mut replacement: Replacement,
     index: u64,
     flows: &[v1::Flow],
-) -> (Replacement, Vec<v1::FailedFlow>, u64) {
+) -> Result<(Replacement, Vec<v1::FailedFlow>, u64), Status> {
     let ports = api.service.view().ports();
     let mut reader = FlowReader::new(&ports, api.service.view().seed(), Origin::Controller(owner));
     let (mut failed, mut unread) = (Vec::new(), 0);
     for (index, flow) in (index..).zip(flows) {
         let error = match reader.read(flow) {
-            Ok(flow) => api.service.want(&mut replacement, &flow).err().map(|error| of_error(&error)),
+            Ok(flow) => match api.service.want(&mut replacement, &flow) {
+                Err(error @ Error::Overtaken(_)) => return Err(call_failed(&error)),
+                wanted => wanted.err().map(|error| of_error(&error)),
+            },
             Err(error) => {
                 unread += 1;
                 Some(rpc::Status::from(error))
@@ -112,9 +113,9 @@ fn want(
         };
         failed.extend(error.map(|error| v1::FailedFlow { index, error: Some(error) }));
     }
-    (replacement, failed, unread)
+    Ok((replacement, failed, unread))
 }
 
 fn sweep(api: &Api, replacement: Replacement) -> Result<Replaced, Error> {
-    api.service.sweep(replacement).durable()?.outcome(ANSWER_TIME)
+    api.service.sweep(replacement)?.durable()?.outcome(ANSWER_TIME)
 }

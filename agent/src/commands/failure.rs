@@ -46,7 +46,7 @@ impl Failure {
             Error::OtherMatch(_) => Self::os(format_args!("{attempt}: {error}"), "Invalid argument"),
             Error::OtherOrigin(..) => Self::os(format_args!("{attempt}: {error}"), "Operation not permitted"),
             Error::Busy(refusal) | Error::Refused(refusal) => Self::new(format_args!("{attempt}: refused, {refusal}")),
-            Error::Unanswered { .. } | Error::NotListed(_) | Error::LeftInDevice { .. } => {
+            Error::Overtaken(_) | Error::Unanswered { .. } | Error::NotListed(_) | Error::LeftInDevice { .. } => {
                 Self::new(format_args!("{attempt}: {error}"))
             }
             Error::NotDurable(_) | Error::Object(_) => Self::new(error),

@@ -35,6 +35,9 @@ pub enum Error {
     /// The flow belongs to a source, which alone changes it.
     #[error("flow ufid:{_0} belongs to {}", .1.owner())]
     OtherOrigin(Ufid, Origin),
+    /// A replacement is over: another one of the same owner has begun.
+    #[error("another replacement of the flows of {0} has begun")]
+    Overtaken(Origin),
     /// There is too much to do; the same request may succeed later.
     #[error(transparent)]
     Busy(Arc<Refusal>),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::turns::Turns;
 use crate::agent::Agent;
 
 /// Takes requests that change nothing that survives a restart. See the [module](super).
@@ -12,12 +13,13 @@ pub struct AgentView {
 /// Takes requests that change flows and objects. See the [module](super).
 pub struct Service {
     view: AgentView,
+    pub(super) turns: Turns,
 }
 
 impl Service {
     /// The service of an agent.
     pub fn new(agent: Arc<Agent>) -> Self {
-        Self { view: AgentView { agent } }
+        Self { view: AgentView { agent }, turns: Turns::default() }
     }
 
     /// What can be read of the agent.

@@ -50,6 +50,7 @@ mod stream;
 mod survey;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod view;
 
 pub use self::accepted::{Accepted, Durable, Pending, Receipt};

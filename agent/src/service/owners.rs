@@ -1,5 +1,6 @@
 //! All flows of one owner together.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,11 +15,13 @@ use super::error::Error;
 use super::faces::{AgentView, Service};
 use super::flows::{AddFlow, DeleteFlow, FlowName, FlowRequest, ModifyFlow, submit};
 use super::patience::Patience;
+use super::turns::Turn;
 use crate::agent::Agent;
 
 /// The flows of an owner on their way to being those that it wants, and no others.
 pub struct Replacement {
     owner: Origin,
+    turn: Turn,
     began: Timestamp,
     /// The lives of flows that are wanted, or that stand for one that could not be taken on.
     wanted: HashSet<FlowId>,
@@ -71,12 +74,13 @@ impl AgentView {
 }
 
 impl Service {
-    /// Begins to say which flows an owner wants. Nothing is deleted before [`sweep`](Self::sweep).
+    /// Begins to say which flows an owner wants. Nothing is deleted before [`sweep`](Self::sweep). An earlier replacement of the same owner changes
+    /// nothing any more from now on.
     pub fn replace(&self, owner: Origin) -> Replacement {
-        let began = self.view().now();
         Replacement {
             owner,
-            began,
+            turn: self.turns.begin(owner),
+            began: self.view().now(),
             wanted: HashSet::new(),
             done: Replaced::default(),
             batch: Arc::default(),
@@ -85,11 +89,12 @@ impl Service {
     }
 
     /// Says that a flow is wanted: adds it, changes it, or leaves it alone. Waits for room instead of hearing "busy". If it fails, what
-    /// there is of its match stays.
+    /// there is of its match stays, but for a flow of another name, which had to make room.
     pub fn want(&self, replacement: &mut Replacement, flow: &Flow) -> Result<(), Error> {
-        let agent = self.agent();
+        let (agent, turn) = (self.agent(), replacement.turn.clone());
         let result = loop {
-            match self.try_want(replacement, flow) {
+            let tried = turn.act(|| self.try_want(replacement, flow));
+            match tried.ok_or(Error::Overtaken(replacement.owner))? {
                 Err(Error::Busy(_)) if !replacement.patience.is_over() => replacement.patience.wait_for_room(agent),
                 result => break result,
             }
@@ -134,15 +139,20 @@ impl Service {
     }
 
     /// Deletes the flows of the owner that are not wanted any more and are older than the replacement.
-    pub fn sweep(&self, replacement: Replacement) -> Accepted<'_, Sweep> {
-        let Replacement { owner, began, wanted, mut done, batch, .. } = replacement;
+    pub fn sweep(&self, replacement: Replacement) -> Result<Accepted<'_, Sweep>, Error> {
+        let Replacement { owner, turn, began, wanted, mut done, batch, .. } = replacement;
         let is_left_out = |view: &FlowView| view.accepted < began && !wanted.contains(&view.id);
-        let delete = |delete: &mut dyn FnMut()| {
-            delete();
-            true
+        let is_current = Cell::new(turn.act(|| ()).is_some());
+        let step = |delete: &mut dyn FnMut()| {
+            is_current.set(turn.act(delete).is_some());
+            is_current.get()
         };
-        done.deleted += self.delete_of(owner, is_left_out, &batch, &delete);
-        Accepted::new(self.agent(), Sweep { done, batch })
+        done.deleted += self.delete_of(owner, is_left_out, &batch, &step);
+        if is_current.get() {
+            Ok(Accepted::new(self.agent(), Sweep { done, batch }))
+        } else {
+            Err(Error::Overtaken(owner))
+        }
     }
 
     /// Deletes all flows of an owner, each by a [`Step`], and says how many.

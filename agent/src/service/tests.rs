@@ -235,6 +235,27 @@ fn no_flow_is_deleted_any_more_once_its_owner_is_back() {
 }
 
 #[test]
+fn a_replacement_changes_nothing_any_more_once_a_later_one_of_the_owner_has_begun() {
+    let mut world = World::new(Config::default());
+    world.start();
+    let (service, owner) = (&world.service, Origin::Controller("ovn".parse().unwrap()));
+    let of_owner = |destination, actions| udp(destination, actions).with_origin(owner);
+    (1..=3).for_each(|destination| drop(service.add(add(of_owner(destination, "2"))).unwrap()));
+    let mut earlier = service.replace(owner);
+    service.want(&mut earlier, &of_owner(1, "2")).unwrap();
+    let mut later = service.replace(owner);
+    service.want(&mut later, &of_owner(1, "drop")).unwrap();
+    service.want(&mut later, &of_owner(2, "2")).unwrap();
+    assert!(matches!(service.want(&mut earlier, &of_owner(1, "2")), Err(Error::Overtaken(_))));
+    assert!(matches!(service.sweep(earlier), Err(Error::Overtaken(_))));
+    let named = |destination| service.view().named(udp(destination, "2").ufid);
+    assert_eq!(named(1).unwrap().flow.actions, udp(1, "drop").actions, "as the later one wants it");
+    assert!(named(2).is_some(), "the earlier one has not named it");
+    let done = service.sweep(later).unwrap().durable().unwrap().outcome(PATIENCE).unwrap();
+    assert_eq!(done, Replaced { changed: 1, unchanged: 1, deleted: 1, ..Replaced::default() });
+}
+
+#[test]
 fn a_device_that_stalls_is_waited_for_once_and_not_for_each_session() {
     const AT_MOST: Duration = Duration::from_millis(200);
     let world = World::new(Config::default());
@@ -343,7 +364,7 @@ fn a_flow_that_its_owner_wants_again_is_accepted_for_the_port_that_has_the_numbe
     let replaced = || {
         let mut replacement = service.replace(owner);
         service.want(&mut replacement, &wanted).unwrap();
-        service.sweep(replacement).durable().unwrap().outcome(PATIENCE).unwrap()
+        service.sweep(replacement).unwrap().durable().unwrap().outcome(PATIENCE).unwrap()
     };
     assert_eq!(replaced(), Replaced { added: 1, ..Replaced::default() });
     assert_eq!(replaced(), Replaced { unchanged: 1, ..Replaced::default() });
