@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sluice_api::v1;
 use sluice_api::v1::agent_server::Agent;
+use sluice_api::{Details, v1};
 use tokio::time::Instant;
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Code, Request, Response, Status, async_trait};
 
 use super::access::Access;
 use super::capabilities::capabilities;
 use super::errors::InputError;
-use super::leases::{End, Lease, LeasesError, Terms};
+use super::leases::{End, Lease, LeasesError, MOST, Terms};
 use super::reader::{read_duration, read_owner};
 use super::{Api, Shared};
 
@@ -53,7 +53,7 @@ impl Agent for Shared {
         };
         self.answer(move |api| {
             let lease = api.leases.take(owner, Terms { time, end }).map_err(|error| match error {
-                LeasesError::TooMany => Status::resource_exhausted(error.to_string()),
+                LeasesError::TooMany => too_many_leases(&error.to_string()),
                 error => Status::unavailable(error.to_string()),
             })?;
             Ok(write(&lease))
@@ -87,6 +87,11 @@ fn owners(api: &Api) -> v1::ListOwnersResponse {
         owners.entry(owner.to_string()).or_insert_with(|| new(&owner)).lease = Some(write(&lease));
     }
     v1::ListOwnersResponse { owners: owners.into_values().collect() }
+}
+
+fn too_many_leases(words: &str) -> Status {
+    let limit = [("limit", MOST.to_string()), ("words", words.to_owned())];
+    Details::new("LIMIT", limit).status(Code::ResourceExhausted, words).into()
 }
 
 fn write(Lease { terms, until, .. }: &Lease) -> v1::Lease {

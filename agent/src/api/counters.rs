@@ -10,11 +10,11 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::Status;
 
-use super::Api;
 use super::access::{Access, LOOK};
 use super::apply::Answers;
 use super::reader::Filter;
 use super::writer::ufid_text;
+use super::{Api, turn};
 use crate::observe::history::Page;
 
 /// Differences in one message at the most.
@@ -39,8 +39,7 @@ pub(super) fn counters(
 ) -> Result<Answers<v1::CountersResponse>, Status> {
     let filter = Arc::new(Filter::read(request.filter.as_ref(), &*api.service.view().ports())?);
     // What was told of each flow is remembered for each stream.
-    let turn = api.counting.clone().try_acquire_owned();
-    let turn = turn.map_err(|_| Status::resource_exhausted("too many clients follow counters"))?;
+    let turn = turn(&api.counting, "too many clients follow counters")?;
     let (answer, answers) = mpsc::channel(2);
     let api = api.clone();
     tokio::spawn(async move {

@@ -14,11 +14,11 @@ use tokio::sync::mpsc::OwnedPermit;
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::Api;
 use super::apply::{Answer, Answers};
 use super::errors::{InputError, call_failed, of_refusal};
 use super::reader::{Filter, FlowReader, read_name};
 use super::writer::{FlowWriter, count};
+use super::{Api, turn};
 use crate::service::{Explain, Explanation};
 
 /// Bytes from which on further flows come in another message.
@@ -34,8 +34,7 @@ const STALL: Duration = Duration::from_secs(60);
 pub(super) fn dump(api: &Arc<Api>, request: v1::DumpRequest) -> Result<Answers<DumpResponse>, Status> {
     let form = request.form();
     let filter = Filter::read(request.filter.as_ref(), &*api.service.view().ports())?;
-    let turn = api.walks.clone().try_acquire_owned();
-    let turn = turn.map_err(|_| Status::resource_exhausted("too many dumps are under way"))?;
+    let turn = turn(&api.walks, "too many dumps are under way")?;
     let (mut pages, answers) = Pages::new();
     let (api, runtime) = (api.clone(), tokio::runtime::Handle::current());
     tokio::task::spawn_blocking(move || {

@@ -12,6 +12,9 @@ use crate::service::Error;
 /// When a request that was refused as busy is worth another try: a worker has looked at thousands of flows by then.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// When a call is worth another try that was turned away because so many like it go on: they last for seconds at least.
+const TURN_DELAY: Duration = Duration::from_secs(1);
+
 /// Why a request cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
@@ -73,10 +76,10 @@ pub(super) fn of_error(error: &Error) -> rpc::Status {
             let owner = ("owner", owner.to_string());
             (Code::PermissionDenied, Details::new("OTHER_OWNER", [ufid(existing), owner]))
         }
+        Error::Overtaken(owner) => (Code::Aborted, Details::new("OVERTAKEN", [("owner", owner.to_string())])),
         Error::Busy(refusal) | Error::Refused(refusal) => return of_refusal(refusal),
         Error::NotDurable(_) => (Code::Unavailable, Details::new("NOT_DURABLE", [])),
         Error::Unanswered { .. } => (Code::DeadlineExceeded, Details::new("UNANSWERED", [])),
-        Error::Overtaken(owner) => (Code::Aborted, Details::new("OVERTAKEN", [("owner", owner.to_string())])),
         Error::NotListed(refusal) => return of_refusal(refusal),
         Error::LeftInDevice { rules, .. } => {
             (Code::Internal, Details::new("LEFT_IN_DEVICE", [("rules", rules.to_string())]))
@@ -126,6 +129,12 @@ pub(super) fn of_refusal(refusal: &Refusal) -> rpc::Status {
         _ => (Code::FailedPrecondition, details(Vec::new())),
     };
     details.status(code, refusal.to_string())
+}
+
+/// As many calls of a kind go on as may at a time.
+pub(super) fn too_many(words: &str) -> tonic::Status {
+    let details = Details::new("BUSY", [("words", words.to_owned())]).retry_after(TURN_DELAY);
+    details.status(Code::ResourceExhausted, words).into()
 }
 
 /// The same for a call that fails as a whole.

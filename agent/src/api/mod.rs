@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use sluice_flow::Clock;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tonic::{Response, Status};
 
@@ -116,6 +116,11 @@ impl Api {
     fn note(&self, words: String) {
         self.agent.events.note(words);
     }
+}
+
+/// A place among those who do the same at a time, or words for whoever finds none.
+fn turn(places: &Arc<Semaphore>, too_many: &str) -> Result<OwnedSemaphorePermit, Status> {
+    places.clone().try_acquire_owned().map_err(|_| errors::too_many(too_many))
 }
 
 impl Shared {

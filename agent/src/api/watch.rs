@@ -7,12 +7,12 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tonic::Status;
 
-use super::Api;
 use super::access::{Access, LOOK};
 use super::apply::Answers;
 use super::errors::InputError;
 use super::reader::Filter;
 use super::writer::FlowWriter;
+use super::{Api, turn};
 use crate::observe::events::Seen;
 use crate::observe::history::Page;
 
@@ -28,8 +28,7 @@ pub(super) fn watch(
     let form = request.form();
     let filter = Filter::read(request.filter.as_ref(), &*api.service.view().ports())?;
     let resume = Token::read(&request.resume)?;
-    let turn = api.watchers.clone().try_acquire_owned();
-    let turn = turn.map_err(|_| Status::resource_exhausted("too many clients watch events"))?;
+    let turn = turn(&api.watchers, "too many clients watch events")?;
     let (answer, answers) = mpsc::channel(1);
     let api = api.clone();
     tokio::spawn(async move {

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use sluice_client::{Client, add, flow, v1};
+use sluice_client::{Client, Details, add, flow, v1};
 use sluice_tests::daemon::{CONFIG, Daemon};
 use sluice_tests::world::eventually;
 use tonic::Code;
 
-use crate::stream::{accept, add_all, connect, outcomes, soon, udp};
+use crate::stream::{accept, add_all, connect, outcomes, soon, told, udp};
 
 #[tokio::test]
 async fn a_message_that_is_too_large_too_long_or_no_message_is_refused_and_the_agent_goes_on() {
@@ -37,6 +37,35 @@ async fn a_message_that_is_too_large_too_long_or_no_message_is_refused_and_the_a
     let acceptance = accept(&mut apply, vec![add(1, flow(&udp(1), &deep))]).await.remove(0);
     assert_eq!(acceptance.error.unwrap().code, i32::from(Code::InvalidArgument));
     add_all(&client, "story", [flow(&udp(1), "server")]).await;
+}
+
+#[tokio::test]
+async fn who_finds_no_place_is_told_when_to_try_again_or_how_many_there_are() {
+    let daemon = Daemon::start(CONFIG);
+    let client = connect(&daemon).await;
+    let mut followers = Vec::new();
+    let refused = loop {
+        match client.flows().counters(v1::CountersRequest::default()).await {
+            Ok(stream) => followers.push(stream),
+            Err(status) => break status,
+        }
+    };
+    let Details { reason, retry_after, .. } = told(&refused);
+    assert_eq!((followers.len(), refused.code(), reason.as_str()), (16, Code::ResourceExhausted, "BUSY"));
+    assert!(retry_after.is_some(), "one of the others may leave");
+
+    let mut leases = 0;
+    let refused = loop {
+        let time = Some(prost_types::Duration { seconds: 3_600, nanos: 0 });
+        let request = v1::TakeLeaseRequest { owner: format!("owner{leases}"), time, end: v1::LeaseEnd::Keep.into() };
+        match client.agent().take_lease(request).await {
+            Ok(_) => leases += 1,
+            Err(status) => break status,
+        }
+    };
+    let Details { reason, metadata, retry_after } = told(&refused);
+    assert_eq!((leases, refused.code(), reason.as_str()), (256, Code::ResourceExhausted, "LIMIT"));
+    assert_eq!((metadata["limit"].as_str(), retry_after), ("256", None), "leases last until they are given back");
 }
 
 #[tokio::test]

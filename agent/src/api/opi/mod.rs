@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status, Streaming, async_trait};
 use self::writer::{write_closed, write_deleted, write_none, write_session};
 use super::access::Access;
 use super::errors::{InputError, call_failed};
-use super::{Api, Shared};
+use super::{Api, Shared, turn};
 use crate::sessions::name::SessionId;
 
 /// Closed sessions that are taken for a client at a time. If it leaves, the next one is told of those that were not sent.
@@ -68,8 +68,7 @@ impl SessionTable for Shared {
         request: Request<opi::SessionRequestArgs>,
     ) -> Result<Response<opi::SessionResponses>, Status> {
         Access::of(&request).read()?;
-        let turn = self.0.walks.clone().try_acquire_owned();
-        let turn = turn.map_err(|_| Status::resource_exhausted("too many walks over the table are under way"))?;
+        let turn = turn(&self.0.walks, "too many walks over the table are under way")?;
         let answer = self.answer(move |api| Ok(write_page(api, request.get_ref()))).await;
         drop(turn);
         answer
