@@ -74,8 +74,15 @@ pub(super) fn counters(
             }
             told.begin_walk(lost > 0);
             let (filtering, before) = (filter.clone(), std::mem::take(&mut told));
-            let Ok((after, others)) = api.blocking(move |api| walk(api, &filtering, before)).await else { break };
-            told = after;
+            let others;
+            (told, others) = match api.blocking(move |api| walk(api, &filtering, before)).await {
+                Ok(walked) => walked,
+                Err(status) => {
+                    // Nobody reads it if the client is gone.
+                    let _ = answer.send(Err(status)).await;
+                    break;
+                }
+            };
             deltas.extend(others);
             if tell(deltas, lost > 0, &answer).await.is_err() {
                 break;
@@ -143,19 +150,19 @@ impl Told {
 
 /// Tells all of a poll.
 async fn tell(
-    mut deltas: Vec<v1::Delta>,
+    deltas: Vec<v1::Delta>,
     lost: bool,
     answer: &mpsc::Sender<Result<v1::CountersResponse, Status>>,
 ) -> Result<(), ()> {
+    let mut rest = deltas.into_iter();
     loop {
-        let rest = deltas.split_off(PAGE.min(deltas.len()));
-        let complete = rest.is_empty();
+        let deltas = rest.by_ref().take(PAGE).collect();
+        let complete = rest.len() == 0;
         let response = v1::CountersResponse { deltas, complete, lost: lost && complete };
         answer.send(Ok(response)).await.map_err(|_| ())?;
         if complete {
             return Ok(());
         }
-        deltas = rest;
     }
 }
 
