@@ -1,31 +1,21 @@
 //! Messages, read as what the service takes.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use sluice_api::v1;
 use sluice_flow::port::{PortMap, PortNames};
-use sluice_flow::text::{Extra, LineReader, parse_actions, parse_key, parse_openflow_match};
+use sluice_flow::text::{Extra, LineReader, ParseError, parse_key, parse_openflow_match};
 use sluice_flow::ufid::Seed;
-use sluice_flow::{
-    ActionList, ControllerName, Expiry, Flow, FlowMaker, FlowState, MaskedKey, Match, Origin, Priority, Ufid,
-};
+use sluice_flow::{ControllerName, Expiry, Flow, FlowMaker, FlowState, MaskedKey, Match, Origin, Priority, Ufid};
 
 use super::errors::InputError;
 use super::fields::read_fields;
 use crate::service::FlowName;
 
-/// Action lists that are kept at hand.
-const ACTIONS_KEPT: usize = 1_024;
-
 /// Reads flows of one owner, many of which have much in common.
 pub(super) struct FlowReader<'a> {
-    ports: &'a PortMap,
     seed: &'a Seed,
     lines: LineReader<'a>,
-    /// Match and actions of a flow as one line.
-    line: String,
-    actions: HashMap<String, ActionList>,
     maker: FlowMaker,
 }
 
@@ -33,7 +23,7 @@ impl<'a> FlowReader<'a> {
     pub(super) fn new(ports: &'a PortMap, seed: &'a Seed, origin: Origin) -> Self {
         let lines = LineReader::new(ports).of(origin);
         let maker = FlowMaker::new(*seed, origin);
-        Self { ports, seed, lines, line: String::new(), actions: HashMap::new(), maker }
+        Self { seed, lines, maker }
     }
 
     /// Reads a flow.
@@ -41,10 +31,12 @@ impl<'a> FlowReader<'a> {
         let ufid = read_ufid(&flow.ufid)?;
         let priority = read_priority(flow.priority)?;
         let expiry = read_expiry(flow)?;
+        let wrong = |place| move |error: ParseError| InputError::text(place, &error);
         match flow.r#match.as_ref().and_then(|matching| matching.form.as_ref()) {
             None => Err(InputError::new("match", "it is missing")),
             Some(v1::r#match::Form::Text(text)) => {
-                self.read_line(text, &flow.actions)?;
+                self.lines.read_key(text).map_err(wrong("match"))?;
+                self.lines.read_actions(&flow.actions).map_err(wrong("actions"))?;
                 let (own_ufid, extra) = self.lines.line_mut();
                 *own_ufid = ufid.or(*own_ufid);
                 *extra = Extra { priority, expiry, other: None };
@@ -52,34 +44,10 @@ impl<'a> FlowReader<'a> {
             }
             Some(v1::r#match::Form::Fields(fields)) => {
                 let matching = read_fields(fields)?;
-                let actions = self.read_actions(&flow.actions)?;
-                Ok(self.maker.make(ufid, &matching, &actions, priority, expiry))
+                self.lines.read_actions(&flow.actions).map_err(wrong("actions"))?;
+                Ok(self.maker.make(ufid, &matching, &self.lines.line().actions, priority, expiry))
             }
         }
-    }
-
-    fn read_line(&mut self, key: &str, actions: &str) -> Result<(), InputError> {
-        self.line.clear();
-        self.line.push_str(key);
-        self.line.push(' ');
-        self.line.push_str(actions);
-        let Err(error) = self.lines.read(&self.line) else { return Ok(()) };
-        // What the line lacks or has too much tells nobody which of the two is wrong.
-        parse_key(key, self.ports).map_err(|error| InputError::text("match", &error))?;
-        parse_actions(actions, self.ports).map_err(|error| InputError::text("actions", &error))?;
-        Err(InputError::text("match", &error))
-    }
-
-    fn read_actions(&mut self, text: &str) -> Result<ActionList, InputError> {
-        if let Some(known) = self.actions.get(text) {
-            return Ok(known.clone());
-        }
-        let actions = parse_actions(text, self.ports).map_err(|error| InputError::text("actions", &error))?;
-        if self.actions.len() >= ACTIONS_KEPT {
-            self.actions.clear();
-        }
-        self.actions.insert(text.to_owned(), actions.clone());
-        Ok(actions)
     }
 }
 

@@ -77,7 +77,37 @@ impl<'n> LineReader<'n> {
     /// Reads a flow.
     pub fn read(&mut self, text: &str) -> Result<&FlowLine, ParseError> {
         let mut cursor = Cursor::new(text);
-        let separators = match self.shapes.read(&mut cursor) {
+        let separators = self.read_match(&mut cursor)?;
+        read_rest(&mut cursor, separators, self.names, Some(&mut self.recent_actions), &mut self.line)?;
+        Ok(&self.line)
+    }
+
+    /// Reads the key of a flow whose actions are a text of their own, to be [read](Self::read_actions) next.
+    pub fn read_key(&mut self, text: &str) -> Result<(), ParseError> {
+        let mut cursor = Cursor::new(text);
+        self.read_match(&mut cursor)?;
+        if cursor.at_end() { Ok(()) } else { Err(no_attribute(&cursor)) }
+    }
+
+    /// Reads the actions of the flow whose key was read last. There is one at least, as in a line: a text that is missing is no `drop`.
+    pub fn read_actions(&mut self, text: &str) -> Result<(), ParseError> {
+        if let Some(known) = self.recent_actions.get(text) {
+            self.line.actions = known;
+            return Ok(());
+        }
+        let mut cursor = Cursor::new(text);
+        cursor.skip_separators();
+        if cursor.at_end() {
+            return Err(cursor.error("an action such as drop"));
+        }
+        self.line.actions = read_actions(&mut cursor, self.names, None)?;
+        self.recent_actions.keep(text, &self.line.actions);
+        Ok(())
+    }
+
+    /// Reads a key as far as it goes into a line that says nothing else yet, and says what stands between it and what follows.
+    fn read_match(&mut self, cursor: &mut Cursor<'_>) -> Result<Separators, ParseError> {
+        let separators = match self.shapes.read(cursor) {
             Some(known) => {
                 self.written = known.write(&mut self.line.matching, self.written);
                 if !known.is_repeated {
@@ -86,15 +116,14 @@ impl<'n> LineReader<'n> {
                 self.line.ufid = known.ufid();
                 known.separators
             }
-            None => self.read_key(&mut cursor)?,
+            None => self.read_new_shape(cursor)?,
         };
         let FlowLine { ufid: _, matching: _, actions: _, statistics, offloaded, layer, extra } = &mut self.line;
         (*statistics, *offloaded, *layer, *extra) = Default::default();
-        read_rest(&mut cursor, separators, self.names, Some(&mut self.recent_actions), &mut self.line)?;
-        Ok(&self.line)
+        Ok(separators)
     }
 
-    fn read_key(&mut self, cursor: &mut Cursor<'_>) -> Result<Separators, ParseError> {
+    fn read_new_shape(&mut self, cursor: &mut Cursor<'_>) -> Result<Separators, ParseError> {
         self.line.matching = Match::default();
         self.written = 0;
         self.found.clear();

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use sluice_client::{add, delete, v1};
+use sluice_client::{add, delete, flow, modify, v1};
 use sluice_flow::MaskedKey;
 use sluice_flow::text::{Style, write_actions, write_key};
 use sluice_tests::daemon::{CONFIG, Daemon};
 use sluice_tests::generate::FlowerFlows;
 
-use crate::stream::{accept, connect, dump, of};
+use crate::stream::{accept, add_all, connect, details, dump, of, udp};
 
 /// As many flows as are compared.
 const FLOWS: usize = 10_000;
@@ -69,6 +69,31 @@ async fn ten_thousand_flows_are_the_same_as_structures_and_as_text() {
         let (now, before) = (parsed(&text(&flow)), parsed(before));
         assert_eq!(now, before, "{}", flow.ufid);
     }
+}
+
+#[tokio::test]
+async fn a_match_has_no_actions_and_actions_have_nothing_else_in_both_forms() {
+    let daemon = Daemon::start(CONFIG);
+    let client = connect(&daemon).await;
+    add_all(&client, "story", [flow(&udp(1), "server")]).await;
+    let structure = dump(&client, of("story"), v1::MatchForm::Fields).await.remove(0).flow.unwrap();
+    let (key, ufid) = (udp(2), String::new());
+    let mut apply = client.apply("story").await.unwrap();
+    let batch = vec![
+        add(1, flow(&format!("{key} server"), "")),
+        add(2, flow(&format!("{key} server,"), "uplink")),
+        add(3, flow(&key, "server, dp-extra-info:permanent")),
+        add(4, flow(&key, "packets:1, actions:server")),
+        add(5, flow(&key, "")),
+        modify(6, v1::Flow { ufid, actions: " ".to_owned(), ..structure }),
+    ];
+    let acceptances = accept(&mut apply, batch).await;
+    let told = acceptances.iter().map(|acceptance| details(acceptance.error.as_ref()));
+    let told: Vec<_> = told.map(|details| (details.reason, details.metadata["place"].clone())).collect();
+    let places = ["match", "match", "actions", "actions", "actions", "actions"];
+    assert_eq!(told, places.map(|place| ("INVALID_REQUEST".to_owned(), place.to_owned())));
+    let flows = dump(&client, of("story"), v1::MatchForm::Text).await;
+    assert_eq!((flows.len(), flows[0].flow.as_ref().unwrap().actions.as_str()), (1, "server"));
 }
 
 fn text(flow: &v1::Flow) -> String {
