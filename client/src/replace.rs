@@ -15,8 +15,16 @@ const PAGE: usize = 1_024;
 #[derive(Debug)]
 pub struct Replace {
     requests: mpsc::Sender<v1::ReplaceRequest>,
-    answers: Streaming<v1::ReplaceResponse>,
+    answers: Answers,
+}
+
+/// What the agent answers.
+#[derive(Debug)]
+struct Answers {
+    stream: Streaming<v1::ReplaceResponse>,
     failed: Vec<v1::FailedFlow>,
+    /// Why the agent has ended the stream: the last answer, which comes once.
+    end: Option<tonic::Status>,
 }
 
 /// What came of it.
@@ -34,8 +42,8 @@ impl Client {
         let (requests, sent) = mpsc::channel(4);
         let first = v1::ReplaceRequest { owner: owner.to_owned(), ..v1::ReplaceRequest::default() };
         requests.send(first).await.map_err(|_| Error::Ended)?;
-        let answers = self.flows().replace(ReceiverStream::new(sent)).await?.into_inner();
-        Ok(Replace { requests, answers, failed: Vec::new() })
+        let stream = self.flows().replace(ReceiverStream::new(sent)).await?.into_inner();
+        Ok(Replace { requests, answers: Answers { stream, failed: Vec::new(), end: None } })
     }
 }
 
@@ -50,35 +58,54 @@ impl Replace {
         Ok(())
     }
 
-    /// Says that all flows are named, and waits until those that were not are deleted.
+    /// Says that all flows are named, and waits until those that were not are deleted. If the agent has ended the stream, it fails with what the
+    /// agent has said, even if that was heard before.
     pub async fn commit(mut self) -> Result<Replaced, Error> {
         self.send(v1::ReplaceRequest { commit: true, ..v1::ReplaceRequest::default() }).await?;
-        while let Some(response) = self.answers.message().await? {
-            match response.answer {
-                Some(Answer::Failed(failed)) => self.failed.extend(failed.flows),
-                Some(Answer::Replaced(done)) => return Ok(Replaced { done, failed: self.failed }),
-                None => {}
+        loop {
+            if let Some(done) = self.answers.next().await? {
+                return Ok(Replaced { done, failed: self.answers.failed });
             }
         }
-        Err(Error::Ended)
     }
 
     /// Sends a message, and reads what is answered meanwhile: an agent whose answers nobody reads takes no more.
     async fn send(&mut self, request: v1::ReplaceRequest) -> Result<(), Error> {
-        let Self { requests, answers, failed } = self;
-        let permit = requests.reserve();
-        tokio::pin!(permit);
+        let Self { requests, answers } = self;
         loop {
             tokio::select! {
-                permit = &mut permit => {
-                    permit.map_err(|_| Error::Ended)?.send(request);
-                    return Ok(());
+                permit = requests.reserve() => {
+                    if let Ok(permit) = permit {
+                        permit.send(request);
+                        return Ok(());
+                    }
+                    // The agent has ended the stream, and its last answer says why.
+                    loop {
+                        answers.next().await?;
+                    }
                 }
-                answer = answers.message() => match answer?.ok_or(Error::Ended)?.answer {
-                    Some(Answer::Failed(more)) => failed.extend(more.flows),
-                    Some(Answer::Replaced(_)) | None => {}
-                },
+                answer = answers.next() => {
+                    answer?;
+                }
             }
         }
+    }
+}
+
+impl Answers {
+    /// Reads an answer. Returns what was done, once the agent says so. Fails once the agent has ended the stream.
+    async fn next(&mut self) -> Result<Option<v1::Replaced>, Error> {
+        if let Some(end) = &self.end {
+            return Err(end.clone().into());
+        }
+        let response = self.stream.message().await.inspect_err(|status| self.end = Some(status.clone()))?;
+        Ok(match response.ok_or(Error::Ended)?.answer {
+            Some(Answer::Failed(more)) => {
+                self.failed.extend(more.flows);
+                None
+            }
+            Some(Answer::Replaced(done)) => Some(done),
+            None => None,
+        })
     }
 }

@@ -76,6 +76,20 @@ async fn a_replacement_that_breaks_off_or_cannot_be_understood_deletes_nothing()
     assert_eq!(soon("the end", later.commit()).await.unwrap().done.deleted, 2, "none was named");
 }
 
+#[tokio::test]
+async fn a_client_hears_why_the_agent_has_ended_its_replacement_whatever_it_does_next() {
+    let daemon = Daemon::start(CONFIG);
+    let client = connect(&daemon).await;
+    for _ in 0..20 {
+        let mut replace = client.replace("two words").await.unwrap();
+        while replace.flows([flow(&udp(1), "server")]).await.is_ok() {}
+        let sluice_client::Error::Call(status) = replace.commit().await.unwrap_err() else {
+            panic!("the agent said no")
+        };
+        assert_eq!(status.code(), Code::InvalidArgument);
+    }
+}
+
 /// Lets a thread end that goes on until it is told, also where the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
@@ -236,7 +250,7 @@ async fn the_end_of_a_lease_that_cannot_be_written_down_is_brought_about_all_the
     })
     .await;
     assert_eq!(fs::read_to_string(&file).unwrap(), "{}");
-}
     eventually("the log says what the end came to in all", || {
         daemon.log().contains("the lease of removes has ended, which was not renewed for 2s: 1 flows are deleted")
     });
+}
