@@ -20,10 +20,10 @@ pub struct AddFlow {
     pub flow: Flow,
 }
 
-/// Changes the actions of a flow.
+/// Changes actions and expiry of a flow.
 #[derive(Clone, Debug)]
 pub struct ModifyFlow {
-    /// The flow with its new actions.
+    /// The flow with its new actions and expiry.
     pub flow: Flow,
     /// Whether the flow is added if it does not exist.
     pub may_create: bool,
@@ -61,7 +61,7 @@ pub enum FlowName {
 pub enum FlowRequest {
     /// Adds a flow.
     Add(AddFlow),
-    /// Changes the actions of a flow.
+    /// Changes actions and expiry of a flow.
     Modify(ModifyFlow),
     /// Deletes a flow.
     Delete(DeleteFlow),
@@ -97,7 +97,7 @@ impl Service {
         self.change(FlowRequest::Add(request))
     }
 
-    /// Changes the actions of a flow.
+    /// Changes actions and expiry of a flow.
     pub fn modify(&self, request: ModifyFlow) -> Result<Accepted<'_, FlowChange>, Error> {
         self.change(FlowRequest::Modify(request))
     }
