@@ -217,7 +217,7 @@ impl World {
     }
 
     fn release(&self, port: &GonePort) {
-        self.table.release(port, NOW, &mut |accepted| self.hand_over(accepted));
+        self.table.release(|gone| gone == port, NOW, &mut |accepted| self.hand_over(accepted));
     }
 
     /// The device loses the rule of a life, if it has one.

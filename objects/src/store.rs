@@ -160,9 +160,14 @@ impl ObjectStore {
             let flows = self.queue.withhold(&as_gone(gone));
             tracing::info!(port = %gone.name, "port {} is gone, {flows} flows wait for it", gone.number);
         }
-        for back in after.iter().filter(|port| !is_in(before, port)) {
-            self.queue.release(&as_gone(back));
+        if after.iter().any(|port| !is_in(before, port)) {
+            self.release(after);
         }
+    }
+
+    /// Has flows looked at that wait for one of these ports. Goes through all flows, whatever the number of ports.
+    fn release(&self, ports: &PortMap) {
+        self.queue.release(|gone| ports.get(gone.number).is_some_and(|port| port.name == gone.name));
     }
 
     /// Waits until the objects in force are kept. Whoever the [waker](Self::set_waker) wakes tries again what fails.
@@ -209,9 +214,7 @@ impl ObjectStore {
                 tracing::warn!(port = %gone.name, "port {} of the last run is gone, {flows} flows wait for it", gone.number);
             }
         }
-        for port in self.ports().iter() {
-            self.queue.release(&as_gone(port));
-        }
+        self.release(&self.ports());
         if let Some(keeper) = &self.keeper {
             keeper.note(self.in_force());
         }

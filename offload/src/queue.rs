@@ -163,9 +163,9 @@ impl OffloadQueue {
         self.table.withhold(port, self.clock.now(), &mut |accepted| _ = self.hand_over(accepted))
     }
 
-    /// A port is back. Says how many flows waited for it.
-    pub fn release(&self, port: &GonePort) -> usize {
-        self.table.release(port, self.clock.now(), &mut |accepted| _ = self.hand_over(accepted))
+    /// Ports are back: those that are, as `is_back` says. Says how many flows waited for one of them.
+    pub fn release(&self, is_back: impl Fn(&GonePort) -> bool) -> usize {
+        self.table.release(is_back, self.clock.now(), &mut |accepted| _ = self.hand_over(accepted))
     }
 
     /// Has a rule put in again that the device lost.

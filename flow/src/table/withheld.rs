@@ -5,6 +5,7 @@
 
 use super::FlowTable;
 use super::life::{Life, Withheld};
+use super::record::Record;
 use crate::event::Event;
 use crate::id::FlowId;
 use crate::port::GonePort;
@@ -17,7 +18,8 @@ impl FlowTable {
     /// [is back](FlowTable::release) or the flow is [modified](FlowTable::modify), which accepts it for whatever port has the
     /// number then. Hands those to look at to `enqueue`, and says how many there are.
     pub fn withhold(&self, port: &GonePort, now: Timestamp, enqueue: &mut dyn FnMut(Accepted)) -> usize {
-        self.visit_wanted(
+        self.change_wanted(
+            &|record| record.may_name_port(port.number),
             &mut |id, life| {
                 let is_known = life.gone_ports().iter().any(|gone| gone.number == port.number);
                 if is_known {
@@ -32,19 +34,23 @@ impl FlowTable {
                 ports.push(port.clone());
                 Some(self.rebind(id, life, ports, now))
             },
-            port,
             enqueue,
         )
     }
 
-    /// A port is back, with the number and the name that it had.
-    pub fn release(&self, port: &GonePort, now: Timestamp, enqueue: &mut dyn FnMut(Accepted)) -> usize {
-        self.visit_wanted(
+    /// Ports are back, each with the number and the name that it had: those that are, as `is_back` says.
+    pub fn release(
+        &self,
+        is_back: impl Fn(&GonePort) -> bool,
+        now: Timestamp,
+        enqueue: &mut dyn FnMut(Accepted),
+    ) -> usize {
+        self.change_wanted(
+            &|record| record.gone_ports().iter().any(&is_back),
             &mut |id, life| {
-                let ports: Vec<_> = life.gone_ports().iter().filter(|gone| *gone != port).cloned().collect();
-                (ports.len() < life.gone_ports().len()).then(|| self.rebind(id, life, ports, now))
+                let ports = life.gone_ports().iter().filter(|gone| !is_back(gone)).cloned().collect();
+                Some(self.rebind(id, life, ports, now))
             },
-            port,
             enqueue,
         )
     }
@@ -72,17 +78,18 @@ impl FlowTable {
         counts
     }
 
-    fn visit_wanted(
+    /// Changes every flow that is wanted and concerned, and says how many were changed.
+    fn change_wanted(
         &self,
+        is_concerned: &dyn Fn(&Record) -> bool,
         change: &mut dyn FnMut(FlowId, &mut Life) -> Option<Accepted>,
-        port: &GonePort,
         enqueue: &mut dyn FnMut(Accepted),
     ) -> usize {
         let mut count = 0;
         for slot in self.arena.slots() {
             let accepted = self.arena.slot(slot).and_then(|(id, mut record)| {
                 // Looked at first: to change a record takes memory.
-                if !record.is_wanted() || !record.may_name_port(port.number) {
+                if !record.is_wanted() || !is_concerned(&record) {
                     return None;
                 }
                 record.change(|life| change(id, life))?

@@ -23,7 +23,7 @@ fn withhold(table: &FlowTable, port: &GonePort) -> Vec<Accepted> {
 }
 
 fn release(table: &FlowTable, port: &GonePort) -> Vec<Accepted> {
-    collect(|enqueue| table.release(port, Timestamp(6), enqueue))
+    collect(|enqueue| table.release(|gone| gone == port, Timestamp(6), enqueue))
 }
 
 #[test]
@@ -149,4 +149,15 @@ fn a_rule_that_the_device_took_after_its_port_went_is_not_gone_back_to() {
     complete(&table, &late, Some(in_place(7)));
     complete(&table, &change(&table, accepted.flow), Some(Err(no())));
     assert!(matches!(change(&table, accepted.flow).operation, Operation::Remove(Handle(7))));
+}
+
+#[test]
+fn ports_that_are_back_at_the_same_time_have_a_flow_looked_at_once() {
+    let (table, _) = table(10, 10);
+    let accepted = table.add(flow(None, 1, 2), Timestamp(1), None).unwrap();
+    let ports = [gone(1, "one"), gone(2, "two")];
+    ports.iter().for_each(|port| assert_eq!(withhold(&table, port), [accepted]));
+    let back = collect(|enqueue| table.release(|gone| ports.contains(gone), Timestamp(6), enqueue));
+    assert_eq!(back, [accepted]);
+    assert!(matches!(change(&table, accepted.flow).operation, Operation::Install(_)));
 }

@@ -255,7 +255,7 @@ fn a_flow_that_waits_for_a_port_waits_for_it_after_a_restart() {
     }
     kept.table.withhold(&gone(2, "two"), START, &mut |_| ());
     kept.table.withhold(&gone(3, "three"), START, &mut |_| ());
-    kept.table.release(&gone(3, "three"), START, &mut |_| ());
+    kept.table.release(|port| *port == gone(3, "three"), START, &mut |_| ());
     kept.modify(&is_changed.with_actions(udp(0, "2").actions.clone()));
     kept.delete(&has_ended, EndReason::Deleted);
     for is_compacted in [false, true] {
