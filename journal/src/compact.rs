@@ -150,12 +150,13 @@ impl Keeper {
         }
     }
 
-    fn is_compaction_due(&self, table: &FlowTable) -> bool {
+    pub(super) fn is_compaction_due(&self, table: &FlowTable) -> bool {
         let now = self.journal.options.clock.now();
         if self.failed.is_some_and(|failed| now.since(failed) < HEAL) {
             return false;
         }
-        let live = table.census().live() as u64;
+        // Flows of sources have no records.
+        let live = table.census().logged() as u64;
         let dead = self.journal.counts.records.load(Ordering::Relaxed).saturating_sub(live);
         let given_up = self.journal.lag().given_up > 0;
         if given_up && self.journal.pace.passed() != self.journal.unwritten.given_up() {

@@ -127,7 +127,7 @@ impl Writer {
         }
         // What is not written here may be written anew: there must be room for that.
         if active.file.is_some()
-            && let Err(error) = journal.reserve.lock().ensure(table.census().live())
+            && let Err(error) = journal.reserve.lock().ensure(table.census().logged())
         {
             journal.fail(&mut active, &error);
         }

@@ -63,6 +63,12 @@ impl Census {
         self.wanted.get(Origin::SOURCES.iter().position(|known| *known == source)?)
     }
 
+    /// Flows that a log [keeps](Origin::is_logged). Those of sources that are going are among them.
+    pub fn logged(&self) -> usize {
+        let of_sources: usize = self.wanted.iter().map(|wanted| wanted.load(Ordering::Relaxed)).sum();
+        self.live().saturating_sub(of_sources)
+    }
+
     /// All flows, those that are going included.
     pub fn live(&self) -> usize {
         self.live.load(Ordering::Relaxed)

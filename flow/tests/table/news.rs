@@ -97,3 +97,19 @@ fn flows_that_a_source_wants_are_counted_until_somebody_deletes_them() {
     assert_eq!(wanted(), Some(2));
     assert_eq!(table.census().wanted_by(Origin::Command), None);
 }
+
+#[test]
+fn flows_of_sources_are_no_part_of_what_a_log_keeps() {
+    let (table, _) = table(10, 10);
+    let followed = [1, 2].map(|port| table.add(of(OVS, port), NOW, None).unwrap());
+    let typed = table.add(of(Origin::Command, 3), NOW, None).unwrap();
+    assert_eq!((table.census().live(), table.census().logged()), (3, 1));
+    install(&table, followed[0], 7);
+    for accepted in [followed[0], typed] {
+        table.delete(accepted.flow, EndReason::Deleted, NOW, None).unwrap();
+    }
+    assert!(matches!(look(&table, typed.flow), Look::Retired { .. }));
+    complete(&table, &change(&table, followed[0].flow), None);
+    assert!(matches!(look(&table, followed[0].flow), Look::Retired { .. }));
+    assert_eq!((table.census().live(), table.census().logged()), (1, 0));
+}

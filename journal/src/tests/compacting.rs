@@ -1,5 +1,6 @@
 //! Compaction, and an end of the agent at each of its steps.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::{fs, io};
 
@@ -152,4 +153,23 @@ fn a_log_that_has_failed_is_whole_again_after_a_compaction() {
     drop(kept);
     wanted.insert(unkept.ufid, unkept);
     assert_eq!(read(scratch.path()).unwrap().0, wanted);
+}
+
+#[test]
+fn flows_of_a_source_take_no_room_of_the_log_and_put_no_compaction_off() {
+    const FLOWS: u16 = 12_000;
+    let scratch = TempDir::new().unwrap();
+    let kept = Kept::start(scratch.path());
+    kept.table.census().set_flow_limit(20_000);
+    kept.table.census().set_unsettled_limit(20_000);
+    for port in 1..=FLOWS {
+        kept.table.add(udp(port, "2").with_origin(Origin::OpenVswitch), START, None).unwrap();
+    }
+    kept.add(&udp(0, "2"));
+    let reserved = kept.journal.report().reserved;
+    assert!(reserved < 1 << 20, "{reserved} bytes for one flow");
+    assert!(!kept.keeper.is_compaction_due(&kept.table));
+    // As after so many changes to a few flows.
+    kept.journal.counts.records.store(10_100, Ordering::Relaxed);
+    assert!(kept.keeper.is_compaction_due(&kept.table));
 }

@@ -17,7 +17,7 @@ use crossbeam_channel::{Sender, bounded};
 use sluice_flow::table::{Limits, Look};
 use sluice_flow::time::ManualClock;
 use sluice_flow::ufid::Seed;
-use sluice_flow::{EndReason, Expiry, Flow, FlowTable, MaskedKey, Priority, Timestamp, Ufid, text};
+use sluice_flow::{EndReason, Expiry, Flow, FlowTable, MaskedKey, Origin, Priority, Timestamp, Ufid, text};
 
 use super::folder::Folder;
 use super::load::Log;
