@@ -141,7 +141,10 @@ impl FlowTable {
         let Some(slot) = reader.take(&LogLinks(&self.arena), mark) else { return false };
         let Some((_, mut record)) = self.arena.slot(slot) else { return true };
         let Some(ufid) = record.take_over() else {
-            record.write(write);
+            // A flow of a source may have begun in the slot of a life whose end was given up.
+            if record.flow().is_some_and(|flow| flow.origin.is_logged()) {
+                record.write(write);
+            }
             return true;
         };
         write(Wish::Unwanted(ufid));

@@ -99,6 +99,21 @@ fn flows_that_a_source_wants_are_counted_until_somebody_deletes_them() {
 }
 
 #[test]
+fn a_flow_of_a_source_is_not_logged_in_the_slot_of_a_life_whose_end_was_given_up() {
+    let (table, mut log) = Log::of(10, 0);
+    let typed = table.add(flow(Some(1), 1, 2), NOW, None).unwrap();
+    table.delete(typed.flow, EndReason::Deleted, NOW, None).unwrap();
+    assert!(matches!(look(&table, typed.flow), Look::Retired { .. }));
+    let followed = table.add(flow(Some(2), 2, 3).with_origin(OVS), NOW, None).unwrap();
+    assert_eq!(
+        (followed.flow.slot, log.unwritten.given_up()),
+        (typed.flow.slot, 1),
+        "the log is yet to look at the slot"
+    );
+    assert!(log.write(&table).is_empty(), "the next run would take it for a flow of a command");
+}
+
+#[test]
 fn flows_of_sources_are_no_part_of_what_a_log_keeps() {
     let (table, _) = table(10, 10);
     let followed = [1, 2].map(|port| table.add(of(OVS, port), NOW, None).unwrap());
