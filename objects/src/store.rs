@@ -154,11 +154,15 @@ impl ObjectStore {
     }
 
     /// Flows are bound to the ports that they were accepted for: those of ports that are gone go out of the device, and those
-    /// of ports that are back are looked at again.
+    /// of ports that are back are looked at again. Those of a port that is another kind of port by now stay, with new rules.
     fn settle_ports(&self, before: &PortMap, after: &PortMap) {
         for gone in before.iter().filter(|port| !is_in(after, port)) {
             let flows = self.queue.withhold(&as_gone(gone));
             tracing::info!(port = %gone.name, "port {} is gone, {flows} flows wait for it", gone.number);
+        }
+        let is_other_kind = |port: &&Port| is_in(before, port) && before.get(port.number) != Some(*port);
+        for changed in after.iter().filter(is_other_kind) {
+            self.queue.redo_port(changed.number);
         }
         if after.iter().any(|port| !is_in(before, port)) {
             self.release(after);

@@ -1,16 +1,25 @@
 //! Changes on a NIC in software.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use sluice_flow::backend::OpenConfig;
+use sluice_flow::backend::{Change, Handle, OpenConfig, Operation, Outcome, Placement};
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 use sluice_flow::mirror::Mirror;
-use sluice_flow::text::parse_key;
+use sluice_flow::port::{Tunnel, TunnelProtocol};
+use sluice_flow::table::{Limits, Look};
+use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::time::MonotonicClock;
-use sluice_flow::{Backend, Port, PortKind, PortNumber};
+use sluice_flow::ufid::Seed;
+use sluice_flow::{
+    Backend, Expiry, Flow, FlowState, FlowTable, MaskedKey, Port, PortKind, PortNumber, Priority, Timestamp,
+};
+use sluice_offload::OffloadQueue;
 use sluice_offload_soft::SoftNic;
 
 use super::*;
+
+const SEED: Seed = Seed([1; 16]);
 
 fn nic() -> SoftNic {
     SoftNic::new(&OpenConfig::new("test", Arc::new(MonotonicClock::new())))
@@ -18,6 +27,13 @@ fn nic() -> SoftNic {
 
 fn port(number: u32, name: &str) -> Port {
     Port { number: PortNumber(number), name: name.parse().unwrap(), kind: PortKind::Physical }
+}
+
+/// A VXLAN port.
+fn tunnel(number: u32, name: &str, udp_port: u16, underlay: u32) -> Port {
+    let underlay = PortNumber(underlay);
+    let tunnel = Tunnel { protocol: TunnelProtocol::Vxlan, udp_port: Some(udp_port), underlay };
+    Port { kind: PortKind::Tunnel(tunnel), ..port(number, name) }
 }
 
 fn meter(rate: u64) -> Meter {
@@ -96,4 +112,41 @@ fn a_port_is_not_taken_from_who_uses_it() {
     let in_force = add(&nic, &in_force, port(7, "seven"));
     let clash = difference(&in_force, &ports(&[(1, "a"), (2, "b"), (7, "x")])).err().unwrap();
     assert_eq!(clash.reason, "port x: number 7 is seven already, which was added at run time: delete that first");
+}
+
+/// A store on a NIC in software that begins with these objects, and a table of flows that has no workers.
+fn store(configured: &Objects, kept: Option<(ObjectsFile, Saved)>) -> (ObjectStore, Arc<FlowTable>) {
+    let (backend, clock): (Arc<dyn Backend>, _) = (Arc::new(nic()), Arc::new(MonotonicClock::new()));
+    let table = Arc::new(FlowTable::new(SEED, Limits { flows: 10, unsettled: 10 }, Arc::new(())));
+    let (queue, _) = OffloadQueue::new(table.clone(), &backend, clock, 1, 16).unwrap();
+    let store = ObjectStore::open(backend, queue.into(), (None, Duration::ZERO), configured, kept).unwrap();
+    (store, table)
+}
+
+#[test]
+fn the_rules_of_a_port_that_becomes_another_kind_of_port_are_made_anew() {
+    let file = |udp_port| {
+        let mut file = ports(&[(1, "a"), (3, "c")]);
+        file.configure(tunnel(2, "vx", udp_port, 1));
+        file
+    };
+    let (store, table) = store(&file(4789), None);
+
+    // In the place of a worker.
+    let installed = |port: u32| {
+        let matching = parse_key(&format!("in_port({port})"), &()).unwrap().matching;
+        let (key, actions) = (MaskedKey::new(&matching), parse_actions("1", &()).unwrap());
+        let flow = Flow::new(None, key, actions, Priority::default(), Expiry::default(), &SEED);
+        let id = table.add(flow, Timestamp(1), None).unwrap().flow;
+        let Look::Change(change) = table.look(id) else { panic!("there is nothing to do") };
+        let done = Outcome::InPlace { handle: Handle(7), placement: Placement::Hardware };
+        table.complete(&change, Ok(done), Timestamp(2));
+        assert!(matches!(table.look(id), Look::Nothing));
+        id
+    };
+    let [of_tunnel, of_other] = [2, 3].map(installed);
+    store.reload(&file(4790)).unwrap();
+    let is_modified = |id| matches!(table.look(id), Look::Change(Change { operation: Operation::Modify(..), .. }));
+    assert!(is_modified(of_tunnel) && !is_modified(of_other));
+    assert_eq!(table.view(of_other).unwrap().state, FlowState::Offloaded);
 }
