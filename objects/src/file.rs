@@ -132,14 +132,15 @@ fn read(text: &str) -> Saved {
         return Saved { damage: Some("it does not begin as a file of objects".to_owned()), ..Saved::default() };
     };
     let (mut objects, mut ports, mut found) = (Objects::default(), PortMap::default(), 0);
-    // A tunnel may stand before its underlay, which has to be known: it is read in the second round.
+    // A tunnel may stand before its underlay, which has to be known: it is read in a later round.
     let mut left: Vec<_> = lines.collect();
-    for _ in 0..2 {
-        left.retain(|line| {
-            let is_read = read_line(line, &mut objects, &mut ports).is_some();
-            found += usize::from(is_read);
-            !is_read
-        });
+    loop {
+        let before = left.len();
+        left.retain(|line| read_line(line, &mut objects, &mut ports).is_none());
+        if left.len() == before {
+            break;
+        }
+        found += before - left.len();
     }
     let lost = count.saturating_sub(found).max(left.len());
     let damage = (lost > 0).then(|| format!("it is damaged, and {lost} of {count} objects are lost"));
@@ -243,6 +244,16 @@ mod tests {
             "run-time meter 1 pps 5:0",
         ];
         assert_eq!((lines(&saved.objects), saved.damage), (expected.map(str::to_owned).to_vec(), None));
+    }
+
+    #[test]
+    fn a_tunnel_is_read_wherever_its_underlay_stands() {
+        let (mut objects, mut ports) = (Objects::default(), PortMap::default());
+        for line in ["run-time port 3 up physical", "run-time port 2 gre0 gre 3", "run-time port 1 vx0 vxlan 4789 2"] {
+            read_line(&checked(line), &mut objects, &mut ports).unwrap();
+        }
+        let saved = read(&write(&objects));
+        assert_eq!((lines(&saved.objects), saved.damage), (lines(&objects), None));
     }
 
     #[test]

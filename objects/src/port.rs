@@ -28,11 +28,6 @@ impl ObjectKind for Port {
         is_taken.then(|| format!("port {}: number {} is {} already", self.name, other.number, other.name))
     }
 
-    /// A tunnel refers to its underlay.
-    fn refers_to_its_kind(&self) -> bool {
-        matches!(self.kind, PortKind::Tunnel(_))
-    }
-
     fn as_port(&self) -> Option<&Port> {
         Some(self)
     }

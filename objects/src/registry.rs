@@ -31,11 +31,6 @@ pub trait ObjectKind: Clone + Debug + PartialEq + Send + 'static {
         None
     }
 
-    /// Whether it refers to another one of its kind, which must come first.
-    fn refers_to_its_kind(&self) -> bool {
-        false
-    }
-
     /// Returns the port, if it is one: other objects refer to it.
     fn as_port(&self) -> Option<&Port> {
         None

@@ -14,7 +14,7 @@ use sluice_offload::OffloadQueue;
 use super::file::{ObjectsFile, Saved};
 use super::id::ObjectError;
 use super::keeper::Keeper;
-use super::registry::{Absence, Entry, ObjectKind, Origin};
+use super::registry::{Absence, ObjectKind, Origin};
 use super::set::{Objects, for_each_kind};
 use super::steps::{Step, Steps, difference, make};
 
@@ -234,25 +234,38 @@ impl ObjectStore {
 
 /// Makes the objects of a kind again that were made at run time in the last run. Where the configuration file says otherwise, it wins.
 fn restore<T: ObjectKind>(backend: &dyn Backend, mut objects: Objects, saved: &Objects) -> Objects {
-    let at_run_time = || saved.of::<T>().iter().filter(|entry| entry.origin != Origin::File);
-    let of_others = at_run_time().filter(|entry| !entry.object.refers_to_its_kind());
-    for Entry { object, origin } in of_others.chain(at_run_time().filter(|entry| entry.object.refers_to_its_kind())) {
-        let id = object.id().into();
-        match objects.of::<T>().get(&object.id()) {
-            Some(known) if known.object == *object => {}
+    let mut missing = Vec::new();
+    for entry in saved.of::<T>().iter().filter(|entry| entry.origin != Origin::File) {
+        let id = entry.object.id();
+        match objects.of::<T>().get(&id) {
+            None => missing.push(entry),
+            Some(known) if known.object == entry.object => {}
             Some(_) => {
+                let id = id.into();
                 tracing::warn!("{id} is as the configuration file says, and no longer as it was set at run time");
-            }
-            None => {
-                let step = Steps::one(Step::Put(object.clone(), *origin));
-                match make(backend, &objects, &step, Absence::Tolerated) {
-                    Ok(after) => objects = after,
-                    Err(error) => tracing::error!("{id}, which was set at run time, is not in force any more: {error}"),
-                }
             }
         }
     }
-    objects
+    loop {
+        let (count, mut refused) = (missing.len(), Vec::new());
+        for entry in missing {
+            let step = Steps::one(Step::Put(entry.object.clone(), entry.origin));
+            match make(backend, &objects, &step, Absence::Tolerated) {
+                Ok(after) => objects = after,
+                Err(error) => refused.push((entry, error)),
+            }
+        }
+        // A tunnel may come before its underlay.
+        if refused.len() < count {
+            missing = refused.into_iter().map(|(entry, _)| entry).collect();
+            continue;
+        }
+        for (entry, error) in refused {
+            let id = entry.object.id().into();
+            tracing::error!("{id}, which was set at run time, is not in force any more: {error}");
+        }
+        return objects;
+    }
 }
 
 fn as_gone(port: &Port) -> GonePort {

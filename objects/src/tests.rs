@@ -18,6 +18,7 @@ use sluice_offload::OffloadQueue;
 use sluice_offload_soft::SoftNic;
 
 use super::*;
+use tempfile::TempDir;
 
 const SEED: Seed = Seed([1; 16]);
 
@@ -149,4 +150,15 @@ fn the_rules_of_a_port_that_becomes_another_kind_of_port_are_made_anew() {
     let is_modified = |id| matches!(table.look(id), Look::Change(Change { operation: Operation::Modify(..), .. }));
     assert!(is_modified(of_tunnel) && !is_modified(of_other));
     assert_eq!(table.view(of_other).unwrap().state, FlowState::Offloaded);
+}
+
+#[test]
+fn a_tunnel_of_the_last_run_is_back_wherever_its_underlay_stands() {
+    let scratch = TempDir::new().unwrap();
+    let (file, mut saved) = ObjectsFile::open(scratch.path()).unwrap();
+    for port in [tunnel(1, "vx", 4789, 2), port(2, "up")] {
+        saved.objects.ports.put(port, Origin::RunTime);
+    }
+    let (store, _) = store(&Objects::default(), Some((file, saved)));
+    assert_eq!(store.ports().iter().map(|port| &*port.name).collect::<Vec<_>>(), ["vx", "up"]);
 }
