@@ -14,6 +14,8 @@ pub(crate) struct Entry {
     pub(crate) original: Direction,
     /// The answers as they come in.
     pub(crate) reply: Direction,
+    /// A number of its own, most likely: another one of the same directions has another.
+    pub(crate) id: u32,
     /// Bits of [`status`].
     pub(crate) status: u32,
     /// What rules of nftables have marked it with.
@@ -33,14 +35,14 @@ impl Entry {
         if has_zone || !matches!(connection.original.protocol, TCP | UDP) {
             return None;
         }
-        let Connection { original, reply, status, mark, timeout, state, helper, .. } = connection;
+        let Connection { original, reply, id, status, mark, timeout, state, helper, .. } = connection;
         let has_helper = helper.is_some() || status & status::HELPER != 0;
         let is_established = match state {
             State::Tcp { state, .. } => Some(state == TcpState::Established),
             _ => None,
         };
         let timeout = has_timeout.then_some(timeout);
-        Some(Self { original, reply, status, mark, has_helper, is_established, timeout })
+        Some(Self { original, reply, id, status, mark, has_helper, is_established, timeout })
     }
 
     /// By which the kernel is asked for it.
@@ -63,8 +65,14 @@ impl Entry {
 
     /// Whether another one tells the same of a connection, apart from how long it is kept and how it is marked.
     pub(crate) fn is_alike(&self, other: &Self) -> bool {
-        let told = |entry: &Self| (entry.original, entry.reply, entry.status, entry.has_helper, entry.is_established);
-        told(self) == told(other)
+        let told = |entry: &Self| (entry.status, entry.has_helper, entry.is_established);
+        self.is_of_same(other) && told(self) == told(other)
+    }
+
+    /// Whether another one is about the same connection, and not about a later one in its place.
+    pub(crate) fn is_of_same(&self, other: &Self) -> bool {
+        let named = |entry: &Self| (entry.original, entry.reply, entry.id);
+        named(self) == named(other)
     }
 }
 

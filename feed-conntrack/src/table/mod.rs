@@ -171,11 +171,14 @@ impl Table {
         let was_silent = known.is_silent();
         known.is_told |= by == By::Event;
         self.silent -= usize::from(was_silent && !known.is_silent());
-        let is_established = entry.is_established.or(known.entry.is_established);
+        let is_same = known.entry.is_of_same(&entry);
+        let is_established = entry.is_established.or(known.entry.is_established.filter(|_| is_same));
         let entry = Entry { is_established, ..entry };
         let has_changed = !known.entry.is_alike(&entry);
-        // Another connection, of which nothing was said to the kernel.
-        known.is_liberal &= known.entry.reply == entry.reply;
+        if !is_same {
+            // Nothing was said of it to the kernel, which has not told of the end of the one before.
+            (known.is_liberal, known.refreshed) = (false, None);
+        }
         known.is_refused &= !has_changed;
         if by == By::Event && entry.timeout.is_some() {
             // One that somebody else changes in another way may be told of late in its life.

@@ -24,6 +24,7 @@ fn entry(port: u16, timeout: u64) -> Entry {
     Entry {
         original: direction([10, 1, 0, 2], [10, 2, 0, 2], [port, 5000]),
         reply: direction([10, 2, 0, 2], [10, 2, 0, 1], [5000, port]),
+        id: 1,
         status: status::ASSURED,
         mark: 0,
         has_helper: false,
@@ -261,4 +262,21 @@ fn a_connection_that_the_kernel_refuses_to_change_is_asked_about_again_once_it_i
     let fixed = Entry { status: status::ASSURED | status::FIXED_TIMEOUT, ..entry(40_000, 5) };
     table.put(fixed, By::Event, None, now);
     assert!(!table.connections[&original].is_refused);
+}
+
+#[test]
+fn one_that_has_begun_anew_without_a_word_of_the_kernel_is_told_to_be_liberal_again() {
+    let now = Instant::now();
+    let (mut table, original) = table(now);
+    let connection = table.connections.get_mut(&original).unwrap();
+    connection.is_liberal = true;
+    connection.refresh(now);
+    assert!(!table.put(entry(40_000, 5), By::Dump, None, now));
+    assert!(table.connections[&original].is_liberal);
+    let later = Entry { id: 2, is_established: None, ..entry(40_000, 5) };
+    assert!(table.put(later, By::Event, None, now), "its flows are looked at again");
+    let connection = &table.connections[&original];
+    assert!(!connection.is_liberal && connection.refreshed.is_none());
+    assert_eq!(connection.entry.is_established, None);
+    assert_eq!(connection.ufids().count(), 4, "and stay as long");
 }
