@@ -220,20 +220,33 @@ impl Table {
 
     /// Notes which flow a direction has for some values of the TTL. Returns the one that it had before, if that was another one.
     pub(crate) fn own(&mut self, original: Direction, side: usize, variant: usize, ufid: Option<Ufid>) -> Option<Ufid> {
-        let connection = self.connections.get_mut(&original)?;
+        if !self.connections.contains_key(&original) {
+            return None;
+        }
+        let before = self.set_flow(&original, side, variant, ufid).filter(|before| Some(*before) != ufid);
+        before.iter().for_each(|before| _ = self.owners.remove(before));
+        if let Some(ufid) = ufid {
+            let owner = Owner { original, side, variant, look: self.look };
+            // One whose end is not told yet may have had the same answers. What ends with it is not the flow of this one.
+            if let Some(other) = self.owners.insert(ufid, owner).filter(|other| other.original != original) {
+                self.set_flow(&other.original, other.side, other.variant, None);
+            }
+        }
+        before
+    }
+
+    /// Sets the flow of a direction for some values of the TTL. Returns the one that it had before.
+    fn set_flow(&mut self, original: &Direction, side: usize, variant: usize, ufid: Option<Ufid>) -> Option<Ufid> {
+        let connection = self.connections.get_mut(original)?;
         let (had_flows, was_silent) = (connection.has_flows(), connection.is_silent());
         let of = &mut connection.sides[side].variants[variant];
         let before = std::mem::replace(&mut of.ufid, ufid);
         if before != ufid {
             (of.packets, of.base) = (0, 0);
-            before.iter().for_each(|before| _ = self.owners.remove(before));
         }
         self.placed = self.placed + usize::from(connection.has_flows()) - usize::from(had_flows);
         self.silent = self.silent + usize::from(connection.is_silent()) - usize::from(was_silent);
-        if let Some(ufid) = ufid {
-            self.owners.insert(ufid, Owner { original, side, variant, look: self.look });
-        }
-        before.filter(|_| before != ufid)
+        before
     }
 
     /// How many connections have flows.

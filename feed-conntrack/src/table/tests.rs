@@ -280,3 +280,19 @@ fn one_that_has_begun_anew_without_a_word_of_the_kernel_is_told_to_be_liberal_ag
     assert_eq!(connection.entry.is_established, None);
     assert_eq!(connection.ufids().count(), 4, "and stay as long");
 }
+
+#[test]
+fn a_flow_that_a_later_connection_has_does_not_end_with_the_one_before() {
+    let now = Instant::now();
+    let (mut table, before) = table(now);
+    // Other packets, with the same answers.
+    table.put(entry(40_001, 5), By::Event, None, now);
+    let later = entry(40_001, 0).original;
+    assert_eq!(table.own(later, 1, 0, Some(Ufid(4))), None);
+    assert_eq!(table.placed(), 2);
+    assert_eq!(table.remove(&before).unwrap().ufids().collect::<Vec<_>>(), [Ufid(1), Ufid(2), Ufid(3)]);
+    assert_eq!((table.placed(), table.owned()), (1, 1));
+    table.begin_look();
+    assert!(table.count(&standing(4, 1), now));
+    assert!(table.connections[&later].has_moved);
+}
