@@ -535,8 +535,10 @@ impl<'a> Session<'a> {
         for connection in self.table.connections.values_mut().filter(is_due) {
             refreshed.push((connection.entry.name(), Some(connection.refresh(now))));
         }
-        // The kernel tells of the end of those that are gone. It must see the packets of those whose timeout it does not let be set.
         let changed = self.requests.change(&refreshed)?;
+        // The kernel may not tell of their end.
+        changed.gone.iter().for_each(|gone| self.end(&gone.original));
+        // It must see the packets of those whose timeout it does not let be set.
         self.table.refuse(&changed.refused);
         self.unsettled.extend(changed.refused.iter().map(|name| name.original));
         Ok(())
