@@ -82,31 +82,8 @@ fn is_beginning(connection: &Connection) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::begun_from as connection;
     use super::*;
-    use sluice_flow::connection::Direction;
-
-    fn connection(port: u16) -> Connection {
-        let direction = Direction {
-            source: [10, 0, 0, 1].into(),
-            destination: [10, 0, 0, 2].into(),
-            protocol: 17,
-            source_port: port,
-            destination_port: 53,
-        };
-        Connection {
-            zone: 7,
-            id: 1,
-            original: direction,
-            reply: direction,
-            status: 0,
-            mark: 0,
-            label: 0,
-            timeout: Duration::from_secs(30),
-            state: State::Other,
-            helper: None,
-            parent: None,
-        }
-    }
 
     #[test]
     fn a_connection_is_asked_for_after_longer_and_longer_pauses_and_then_no_more() {

@@ -1,6 +1,6 @@
 //! The connections of the kernel, by ctnetlink: a listing of all, and events of each.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -99,10 +99,9 @@ impl KernelConnections {
     fn standing<'c>(&mut self, connections: &'c [Connection]) -> Result<Vec<&'c Connection>, SourceError> {
         let names: Vec<_> = connections.iter().map(Name::of).collect();
         let found = self.requests.some(&names)?.into_iter().map(|told| told.connection);
-        let (standing, ended): (Vec<_>, Vec<_>) = found.partition(is_for_hardware);
-        self.found.extend(ended.into_iter().map(|connection| ConnectionChange::Is(Box::new(connection))));
-        let names: HashSet<_> = standing.iter().map(Name::of).collect();
-        Ok(connections.iter().filter(|connection| names.contains(&Name::of(connection))).collect())
+        let (standing, ended) = sort(connections, found);
+        self.found.extend(ended);
+        Ok(standing)
     }
 }
 
@@ -150,6 +149,23 @@ impl ConnectionSource for KernelConnections {
     }
 }
 
+/// Returns those of the connections that are still for hardware, by what was found of them, and what has become of the others.
+fn sort(
+    connections: &[Connection],
+    found: impl Iterator<Item = Connection>,
+) -> (Vec<&Connection>, Vec<ConnectionChange>) {
+    let mut found: HashMap<_, _> = found.map(|connection| (Name::of(&connection), connection)).collect();
+    let (mut standing, mut ended) = (Vec::new(), Vec::new());
+    for connection in connections {
+        match found.remove(&Name::of(connection)) {
+            Some(now) if is_for_hardware(&now) => standing.push(connection),
+            Some(now) => ended.push(ConnectionChange::Is(Box::new(now))),
+            None => ended.push(gone(connection)),
+        }
+    }
+    (standing, ended)
+}
+
 fn gone(connection: &Connection) -> ConnectionChange {
     ConnectionChange::Gone { zone: connection.zone, original: connection.original, id: None }
 }
@@ -157,4 +173,23 @@ fn gone(connection: &Connection) -> ConnectionChange {
 /// Whether a connection is of a protocol whose connections the device takes.
 fn is_for_device(connection: &Connection) -> bool {
     matches!(connection.original.protocol, TCP | UDP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::begun_from;
+    use super::*;
+
+    fn connection(port: u16) -> Connection {
+        Connection { status: status::CONFIRMED | status::SEEN_REPLY, ..begun_from(port) }
+    }
+
+    #[test]
+    fn of_connections_that_packets_went_by_those_are_kept_that_the_kernel_has_and_the_others_told_of() {
+        let asked = [connection(1), connection(2), connection(3)];
+        let dying = Connection { status: status::DYING, ..connection(2) };
+        let (standing, ended) = sort(&asked, [dying.clone(), connection(3)].into_iter());
+        assert_eq!(standing, [&asked[2]]);
+        assert_eq!(ended, [gone(&asked[0]), ConnectionChange::Is(Box::new(dying))]);
+    }
 }
