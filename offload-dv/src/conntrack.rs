@@ -7,7 +7,6 @@ use sluice_flow::timeout::TimeoutPolicy;
 
 use crate::backend::DvNic;
 use crate::connections::SourceError;
-use crate::switch::ConnectionChange;
 
 impl Connections for DvNic {
     fn set_timeout_policy(&self, _: &TimeoutPolicy) -> Result<(), Refusal> {
@@ -32,15 +31,9 @@ impl Connections for DvNic {
     }
 
     fn flush_connections(&self, of: &Selection) -> Result<usize, Refusal> {
-        let gone = |connection: &Connection| ConnectionChange::Gone {
-            zone: connection.zone,
-            original: connection.original,
-            id: Some(connection.id),
-        };
         // The kernel does not report the end of each connection (`nf_conntrack_events`), so the device is told here. One that has failed
         // forwards nothing any more.
-        let flushed = self.connection_table()?.flush(of, &mut |some| {
-            let gone = some.iter().map(gone).collect();
+        let flushed = self.connection_table()?.flush(of, &mut |gone| {
             let _ = self.owner().post(move |desk| {
                 if let Err(refusal) = desk.rules.switch().change_connections(gone) {
                     tracing::warn!("flushed connections may stay in the device until all are listed again: {refusal}");

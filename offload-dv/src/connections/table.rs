@@ -3,6 +3,7 @@
 use sluice_flow::connection::{Connection, Selection};
 
 use super::source::SourceError;
+use crate::switch::ConnectionChange;
 
 /// All connections that a source tracks, whether the device has them or not. Several threads call it at a time, beside the one that has
 /// the source.
@@ -13,9 +14,9 @@ pub trait ConnectionTable: Send + Sync {
     /// Adds a connection, or changes the one with this zone and original direction. Fails if the source finds connections by itself.
     fn add(&self, connection: Connection) -> Result<(), SourceError>;
 
-    /// Removes the connections that are selected, shows some at a time as soon as they are removed, and returns how many there were. Of the
-    /// same addresses and ports there may be others then that have begun since.
-    fn flush(&self, of: &Selection, show: &mut dyn FnMut(&[Connection])) -> Result<usize, SourceError>;
+    /// Removes the connections that are selected, and returns how many there were. Shows what the device is to forget, of some at a time, as
+    /// soon as they are removed.
+    fn flush(&self, of: &Selection, show: &mut dyn FnMut(Vec<ConnectionChange>)) -> Result<usize, SourceError>;
 
     /// Returns how many connections there are.
     fn count(&self) -> Result<usize, SourceError>;

@@ -109,15 +109,16 @@ impl ConnectionTable for Arc<Shared> {
         Ok(())
     }
 
-    fn flush(&self, of: &Selection, show: &mut dyn FnMut(&[Connection])) -> Result<usize, SourceError> {
+    fn flush(&self, of: &Selection, show: &mut dyn FnMut(Vec<ConnectionChange>)) -> Result<usize, SourceError> {
         let mut state = self.state.lock();
         let flushed = state.known.extract_if(|_, told| of.has(&told.connection));
-        let flushed: Vec<_> = flushed.map(|(_, told)| told.connection).collect();
-        state.changes.extend(flushed.iter().map(gone));
-        // Before another one can be added in the place of one of them, which has the same number.
-        flushed.chunks(SHOWN).for_each(show);
+        let gone: Vec<_> = flushed.map(|(_, told)| gone(&told.connection)).collect();
+        // Before another one can be added in the place of one of them.
+        gone.chunks(SHOWN).for_each(|some| show(some.to_vec()));
+        let count = gone.len();
+        state.changes.extend(gone);
         self.changed.notify_one();
-        Ok(flushed.len())
+        Ok(count)
     }
 
     fn count(&self) -> Result<usize, SourceError> {
