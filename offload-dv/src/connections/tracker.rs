@@ -129,8 +129,9 @@ impl Work {
     fn list(&mut self) -> Result<(), Failure> {
         self.switch(Switch::begin_listing)?;
         let mut all = Vec::new();
-        self.source.list(&mut |connection| all.push(connection)).map_err(Failure::Source)?;
-        self.change(all.into_iter().map(|connection| ConnectionChange::Is(Box::new(connection))).collect())?;
+        let mut see = |connection| all.push(ConnectionChange::Is(Box::new(connection)));
+        self.source.list(&mut see).map_err(Failure::Source)?;
+        self.change(all)?;
         self.switch(Switch::end_listing)
     }
 
