@@ -21,6 +21,8 @@ impl Core {
         if self.ports.load().get(port.number).is_some() {
             return Err(refuse(port, "there is already a port with this number"));
         }
+        // The device may have been a member of a LAG, or have members that were of another one.
+        self.release_former_members(monitor.links());
         let mut control = self.sockets.control.lock();
         let is_made = match &port.kind {
             PortKind::Tunnel(tunnel) => {
@@ -67,16 +69,16 @@ impl Core {
         self.park(hook);
         self.mirrors.park(hook);
         let mut control = self.sockets.control.lock();
-        for (ifindex, qdisc, _) in present.qdiscs.iter().rev() {
-            // A queueing discipline that is not ours, or that somebody uses, stays.
-            let _ = self.ports.remove_qdisc(&mut control, *ifindex, *qdisc)?;
-        }
-        if attached.is_made && number.is_tap() {
-            self.ports.remove_tap(&mut control, &attached.port.name)?;
-        } else if attached.is_made {
-            self.ports.remove_tunnel(&mut control, &attached.port)?;
-        }
-        Ok(())
+        // What cannot be removed must not keep the rest. A queueing discipline that is not ours, or that somebody uses, stays.
+        let remove =
+            |(ifindex, qdisc, _): &(_, _, _)| self.ports.remove_qdisc(&mut control, *ifindex, *qdisc).map(drop);
+        let removed: Vec<_> = present.qdiscs.iter().rev().map(remove).collect();
+        let device = match attached.is_made {
+            true if number.is_tap() => self.ports.remove_tap(&mut control, &attached.port.name),
+            true => self.ports.remove_tunnel(&mut control, &attached.port),
+            false => Ok(()),
+        };
+        removed.into_iter().chain([device]).collect()
     }
 
     /// Removes the taps that an earlier run made and this one has no use for.
@@ -101,30 +103,39 @@ impl Core {
         let monitor = self.sockets.monitor.lock();
         let mut control = self.sockets.control.lock();
         for ifindex in self.ports.qdiscs.devices() {
-            let found = netdev::find_ingress(&mut control, ifindex).map_err(link_refusal)?;
-            let removed = match found.filter(|found| self.ports.qdiscs.has(ifindex, *found)) {
-                Some(qdisc) => self.ports.remove_qdisc(&mut control, ifindex, qdisc)?,
-                None => Ok(()),
+            let found = netdev::find_ingress(&mut control, ifindex).map_err(link_refusal);
+            let removed = found.and_then(|found| match found.filter(|found| self.ports.qdiscs.has(ifindex, *found)) {
+                Some(qdisc) => self.ports.remove_qdisc(&mut control, ifindex, qdisc),
+                None => Ok(Ok(())),
+            });
+            let reason = match removed {
+                Ok(Err(NotRemoved::InUse(attachment))) => format!("somebody else has filters at {attachment}"),
+                Ok(_) => continue,
+                Err(refusal) => refusal.to_string(),
             };
-            if let Err(NotRemoved::InUse(attachment)) = removed {
-                let name = monitor.links().at(ifindex).map_or("", |known| &known.device.name);
-                left.push(format!("the queueing discipline of {name}: somebody else has filters at {attachment}"));
-            }
+            let name = monitor.links().at(ifindex).map_or("", |known| &known.device.name);
+            left.push(format!("the queueing discipline of {name}: {reason}"));
         }
         Ok(left)
     }
 
     /// Deletes the rules of a port from the kernel.
-    fn park(&self, hook: Hook) {
+    pub(super) fn park(&self, hook: Hook) {
         let mut installer = self.sockets.installer.lock();
         let there = self.ledger.select(|state, record| state == State::Installed && record.place.hook == hook);
         let turn = |entry: Entry| self.ledger.transition(entry.handle, &[State::Installed], State::Leaving);
         let leaving: Vec<_> = there.into_iter().filter_map(turn).collect();
         let entries: Vec<_> = leaving.iter().collect();
+        let mut failed = Vec::new();
         for (entry, result) in leaving.iter().zip(take_out(&mut installer, &entries)) {
+            failed.extend(result.as_ref().err().map(ToString::to_string));
             let counted = result.ok().flatten().unwrap_or(entry.record.carried());
             self.ledger.park(entry.handle, counted);
             self.ledger.removal_done(entry.handle);
+        }
+        if let Some(reason) = failed.first() {
+            let count = failed.len();
+            tracing::warn!("{count} rules of a port that goes cannot be deleted, the first of them because: {reason}");
         }
         // The chains may still end at other hooks.
         let ends: Vec<_> = self.ledger.chains.take_at(hook).into_iter().map(Request::Delete).collect();

@@ -48,6 +48,8 @@ impl Core {
         let is_missed = |attached: &&Attached| attached.device.is_none() && *attached.port.name == *known.device.name;
         let Some(attached) = ports.iter().find(is_missed) else { return };
         let port = &attached.port;
+        // Members may have been those of the LAG before.
+        self.release_former_members(links);
         let mut control = self.sockets.control.lock();
         let is_made = match &port.kind {
             // Whoever removed the device may be about to recreate it, so none is made here.
@@ -57,24 +59,35 @@ impl Core {
         let brought =
             is_made.and_then(|is_made| Ok((is_made, self.ports.prepare_device(&mut control, links, known, port)?)));
         drop(control);
-        // If this fails, the port's flows stay refused until the device's next event.
-        if let Ok((is_made, present)) = brought
-            && self.set_port(Attached { device: Some(present), is_made, ..attached.clone() }).is_ok()
-        {
+        let entered = brought.and_then(|(is_made, present)| {
+            self.set_port(Attached { device: Some(present), is_made, ..attached.clone() })
+        });
+        match entered {
             // Rules that name the port still refer to the old device. When a port is attached, existing rules are compared
             // during adoption instead, and those that are right are not touched.
-            self.events.port_changed(attached.port.number);
+            Ok(()) => self.events.port_changed(attached.port.number),
+            Err(refusal) => {
+                tracing::warn!("the flows of a port stay refused until the next event of its device: {refusal}");
+            }
         }
     }
 
     /// The device of a port is gone.
-    pub(super) fn device_gone(&self, generation: netdev::Generation) {
+    pub(super) fn device_gone(&self, links: &Links, generation: netdev::Generation) {
         let ports = self.ports.load_full();
         let Some((attached, present)) = ports.present().find(|(_, present)| present.generation == generation) else {
             return;
         };
-        self.ledger.chains.forget(present.device.hook());
+        let hook = present.device.hook();
         self.ports.store(ports.with(Attached { device: None, ..attached.clone() }));
+        match present.device.kind {
+            // Its block stays while a former member has it.
+            DeviceKind::Lag => {
+                self.clear(hook);
+                self.release_former_members(links);
+            }
+            _ => self.ledger.chains.forget(hook),
+        }
         // A rule that sends to the device is still there, and drops packets from now on (`mirred_device_event` of
         // act_mirred).
         self.events.port_changed(attached.port.number);
@@ -110,8 +123,15 @@ impl Core {
     /// Makes sure again that the device of a port has its queueing disciplines, of which others have touched one.
     fn prepare_again(&self, links: &Links, attached: &Attached, present: &Present, touched: Option<Ifindex>) {
         let Some(known) = links.at(Ifindex(present.device.interface)) else { return };
+        self.release_former_members(links);
         let brought = self.ports.prepare_device(&mut self.sockets.control.lock(), links, known, &attached.port);
-        let Ok(mut mended) = brought else { return };
+        let mut mended = match brought {
+            Ok(mended) => mended,
+            Err(refusal) => {
+                tracing::warn!("{} may have devices whose packets meet no rules: {refusal}", attached.port.name);
+                return;
+            }
+        };
         for (ifindex, qdisc, ownership) in &mut mended.qdiscs {
             if touched != Some(*ifindex) && present.qdiscs.contains(&(*ifindex, *qdisc, Ownership::Made)) {
                 *ownership = Ownership::Made;

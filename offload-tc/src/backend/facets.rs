@@ -60,6 +60,7 @@ impl Adopter for Classifier {
         self.core.mirrors.settle();
         // After the rules that sent to them.
         self.core.remove_taps_left()?;
+        self.core.release_what_was_left()?;
         Ok(adoption)
     }
 

@@ -9,10 +9,19 @@ use super::listing::list;
 use crate::dump::Detail;
 use crate::install::Request;
 use crate::label::Label;
+use crate::wire::filter::{FilterId, Hook};
 use crate::wire::rule_view::RuleView;
 
 /// How often rules are listed and deleted before giving up.
 const TRIES: usize = 8;
+
+/// A rule of this agent, as a listing shows it.
+pub(super) struct OwnRule {
+    pub(super) id: FilterId,
+    pub(super) is_guard: bool,
+    /// It is the end of a chain.
+    is_end: bool,
+}
 
 impl Core {
     /// Deletes every rule of ours, wherever it is, until there is none. Returns the number of flows' and mirrors' rules.
@@ -21,25 +30,16 @@ impl Core {
         let mut count = 0;
         for _ in 0..TRIES {
             let mut found = Vec::new();
-            let mut ends = 0;
             for hook in self.hooks_everywhere()? {
-                list(hook, Detail::Terse, &mut |view| {
-                    let Ok(rule) = RuleView::new(view) else { return };
-                    let is_end = owner_of_end(rule.cookies[0]) == Some(self.agent);
-                    let label = Label::read(rule.cookies);
-                    let is_rule = label.is_some_and(|label| self.ledger.owns(label.agent, &rule.id));
-                    if is_end || is_rule || self.mirrors.is_ours(rule.cookies[0]) {
-                        ends += usize::from(is_end);
-                        found.push((rule.id, Label::is_of_guard(rule.cookies)));
-                    }
-                })?;
+                self.list_own(hook, &mut found)?;
             }
             if found.is_empty() {
                 return Ok(count);
             }
             // Rules are deleted before their guards.
-            found.sort_by_key(|(_, is_guard)| *is_guard);
-            let found: Vec<_> = found.into_iter().map(|(id, _)| id).collect();
+            found.sort_by_key(|rule| rule.is_guard);
+            let ends = found.iter().filter(|rule| rule.is_end).count();
+            let found: Vec<_> = found.into_iter().map(|rule| rule.id).collect();
             let requests: Vec<_> = found.iter().copied().map(Request::Delete).collect();
             let results = self.sockets.installer.lock().submit(&requests);
             let done = results.iter().filter(|result| result.is_ok()).count();
@@ -57,5 +57,18 @@ impl Core {
             }
         }
         Err(Refusal::Busy { reason: "new rules appeared while they were deleted".into() })
+    }
+
+    /// Appends the rules of flows and mirrors and the ends of chains that this agent has at a hook.
+    pub(super) fn list_own(&self, hook: Hook, found: &mut Vec<OwnRule>) -> Result<(), Refusal> {
+        list(hook, Detail::Terse, &mut |view| {
+            let Ok(rule) = RuleView::new(view) else { return };
+            let is_end = owner_of_end(rule.cookies[0]) == Some(self.agent);
+            let label = Label::read(rule.cookies);
+            let is_rule = label.is_some_and(|label| self.ledger.owns(label.agent, &rule.id));
+            if is_end || is_rule || self.mirrors.is_ours(rule.cookies[0]) {
+                found.push(OwnRule { id: rule.id, is_guard: Label::is_of_guard(rule.cookies), is_end });
+            }
+        })
     }
 }

@@ -17,6 +17,7 @@ mod events;
 mod facets;
 mod failure;
 mod flush;
+mod former_members;
 mod holdings;
 mod ledger;
 mod listing;

@@ -14,6 +14,8 @@ use super::failure::device_refusal;
 
 /// At the latest after this long, events that could not be sent are tried again.
 const LONGEST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// Former members of LAGs that could not be released are tried again this long afterwards.
+const RELEASE: Duration = Duration::from_secs(5);
 /// Mirrors are checked once more this long after they came into doubt.
 const DOUBT: Duration = Duration::from_secs(1);
 
@@ -54,7 +56,7 @@ fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
     let duplicated = core.sockets.monitor.lock().sockets().map(|socket| socket.try_clone_to_owned());
     let sockets: Vec<_> = duplicated.into_iter().collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     let mut failures = 0;
-    let mut look_at_mirrors = None;
+    let (mut look_at_mirrors, mut release) = (None, None);
     loop {
         let waited = std::iter::once(bell.as_fd()).chain(sockets.iter().map(AsFd::as_fd));
         let mut waited: Vec<_> = waited.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
@@ -78,6 +80,12 @@ fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
             look_at_mirrors = Some(Instant::now() + DOUBT);
         } else if look_at_mirrors.take_if(|due| Instant::now() >= *due).is_some() {
             core.restore_mirrors(None);
+        }
+        if !core.ports.has_unreleased() {
+            release = None;
+        } else if Instant::now() >= *release.get_or_insert_with(|| Instant::now() + RELEASE) {
+            core.release_former_members(core.sockets.monitor.lock().links());
+            release = None;
         }
         if core.doubts.take_meters() {
             core.restore_meters();

@@ -1,7 +1,8 @@
 //! Ports of all kinds, and what is made for them.
 
 use sluice_flow::Cause;
-use sluice_flow::backend::DeviceEvent;
+use sluice_flow::backend::{Adoption, DeviceEvent, InstalledRule};
+use sluice_flow::chain::ChainId;
 use sluice_flow::mirror::Mirror;
 use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel, TunnelProtocol};
 use sluice_offload_tc::OffloadPolicy;
@@ -24,6 +25,9 @@ stories![
     members_of_a_bond_share_their_rules,
     a_device_that_leaves_a_bond_no_longer_has_its_rules,
     a_device_that_left_a_bond_while_no_agent_ran_no_longer_has_its_rules,
+    members_of_a_bond_that_is_deleted_no_longer_have_its_rules,
+    what_somebody_else_has_in_the_block_of_a_deleted_bond_stays_with_its_last_member,
+    a_bond_that_was_made_again_while_no_agent_ran_works_and_rules_of_the_one_before_do_not,
 ];
 
 fn qdiscs(network: &Network) -> String {
@@ -230,5 +234,103 @@ fn a_device_that_left_a_bond_while_no_agent_ran_no_longer_has_its_rules(network:
     let mut device = run();
     assert!(!qdiscs(network).contains("ingress"));
     device.attach(1);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// The number of the bond's port, and a flow from it to the second host.
+const BOND: u32 = 4;
+const FROM_BOND: &str = "in_port(4),eth_type(0x0800),ipv4(dst=10.0.0.2)";
+
+/// Makes a bond as before, with a second member that is connected to nothing.
+fn bond_of_two(network: &Network) -> Port {
+    let bond = bond(network, BOND);
+    network.run("ip link add d1 type dummy");
+    network.run("ip link set d1 master bond7");
+    bond
+}
+
+/// Deletes the bond, and waits until its port has no device.
+fn delete(network: &Network, device: &Device) {
+    network.run("ip link del bond7");
+    eventually("the port has no device", || device.backend.is_absent(PortNumber(BOND)));
+    network.run("ip link set p1 up");
+}
+
+/// How many devices have the filters of a bond.
+fn sharers(network: &Network) -> usize {
+    network.run("tc qdisc show").matches("ingress_block").count()
+}
+
+fn members_of_a_bond_that_is_deleted_no_longer_have_its_rules(network: &Network) {
+    let copies = network.tap();
+    let bond_of_two = bond_of_two(network);
+    let mut device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
+    device.attach(2);
+    device.attach(3);
+    device.backend.attach_port(&bond_of_two).unwrap();
+    device.open_chain(ChainId(5));
+    let rule = device.install(FROM_BOND, "2").unwrap();
+    let jump = device.install("in_port(4),eth_type(0x0800),ipv4(dst=10.0.0.3)", "recirc(5)").unwrap();
+    let every = parse_key("in_port(4)", &()).unwrap().matching;
+    device.mirrors().set_mirror(&Mirror::new("m", every, vec![PortNumber(3)]).unwrap()).unwrap();
+    assert_eq!((network.send(0, 3).len(), copies.frames(3).len()), (3, 3));
+
+    delete(network, &device);
+    eventually("no former member has filters", || sharers(network) == 0);
+    assert_eq!((network.send(0, 2).len(), copies.frames(1).len()), (0, 0));
+    assert_eq!(device.mirrors().mirror_counters("m"), None, "not in the device");
+    assert_eq!(device.remove(jump).unwrap().packets, 0);
+
+    bond(network, BOND);
+    eventually("the mirror is back", || device.mirrors().mirror_counters("m").is_some() && sharers(network) == 2);
+    let rule = device.modify(rule, FROM_BOND, "2").unwrap();
+    assert_eq!((network.send(0, 2).len(), copies.frames(2).len()), (2, 2));
+    assert_eq!(device.remove(rule).unwrap().packets, 5, "by the rules of both bonds");
+    assert_eq!(device.mirrors().mirror_counters("m").unwrap().packets, 5);
+}
+
+fn what_somebody_else_has_in_the_block_of_a_deleted_bond_stays_with_its_last_member(network: &Network) {
+    let bond = bond_of_two(network);
+    let mut device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
+    device.attach(2);
+    device.backend.attach_port(&bond).unwrap();
+    device.install(FROM_BOND, "2").unwrap();
+    let shown = network.run("ip -oneline link show dev bond7");
+    let (block, _) = shown.split_once(':').unwrap();
+    network.run(&format!("tc filter add block {block} protocol 0x88b5 prio 7 flower action drop"));
+    delete(network, &device);
+    eventually("one former member has the filter", || sharers(network) == 1);
+    assert_eq!(network.send(0, 2), [0; 0]);
+    network.run(&format!("tc filter del block {block}"));
+    eventually("no former member has filters", || sharers(network) == 0);
+}
+
+fn a_bond_that_was_made_again_while_no_agent_ran_works_and_rules_of_the_one_before_do_not(network: &Network) {
+    let first = bond_of_two(network);
+    let folder = std::env::temp_dir().join(format!("sluice-bonds-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let bare = || Device::with_state(OffloadPolicy::SkipHardware, OWNER, Some(folder.clone()));
+    let run = |bond: &Port| {
+        let mut device = bare();
+        device.attach(2);
+        device.backend.attach_port(bond).unwrap();
+        device
+    };
+    run(&first).install(FROM_BOND, "2").unwrap();
+    assert_eq!(network.send(0, 3).len(), 3);
+    network.run("ip link del bond7");
+    let again = bond(network, BOND);
+    let mut device = run(&again);
+    assert_eq!(network.send(0, 2), [0; 0]);
+    device.install(FROM_BOND, "2").unwrap();
+    assert_eq!(network.send(0, 2).len(), 2);
+    drop(device);
+
+    network.run("ip link del bond7");
+    network.run("ip link set p1 up");
+    let adoption = bare().adoption().adopt(&mut |_: &InstalledRule| panic!("no flow can have it"));
+    assert_eq!(adoption, Ok(Adoption { adopted: 0, orphans: 1 }));
+    assert_eq!(sharers(network), 0);
+    assert_eq!(network.send(0, 2), [0; 0]);
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -4,17 +4,19 @@ pub(crate) mod device;
 pub(crate) mod qdiscs;
 pub(crate) mod table;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
 use sluice_flow::backend::PortCounters;
 use sluice_flow::port::{Port, PortNumber, Tunnel};
 use sluice_flow::refusal::Refusal;
 use sluice_netdev::{
-    self as netdev, Control, Ifindex, IngressQdisc, Known, Links, NotRemoved, Ownership, Role, TapError, TunnelError,
+    self as netdev, Control, Ifindex, IngressQdisc, Known, Links, NotRemoved, Ownership, TapError, TunnelError,
 };
 
-use self::device::{find_tunnel, qdisc_of_lag, refuse};
+use self::device::{find_tunnel, refuse};
 use self::qdiscs::MadeQdiscs;
 use self::table::{PortTable, Present};
 use super::failure::link_refusal;
@@ -26,11 +28,15 @@ pub(crate) struct Ports {
     agent: AgentId,
     table: ArcSwap<PortTable>,
     pub(crate) qdiscs: MadeQdiscs,
+    unreleased: Mutex<Unreleased>,
 }
+
+/// What could not be removed from former members of LAGs, and why.
+pub(crate) type Unreleased = BTreeMap<Ifindex, String>;
 
 impl Ports {
     pub(crate) fn new(agent: AgentId, table: PortTable, qdiscs: MadeQdiscs) -> Self {
-        Self { agent, table: ArcSwap::from_pointee(table), qdiscs }
+        Self { agent, table: ArcSwap::from_pointee(table), qdiscs, unreleased: Mutex::default() }
     }
 
     /// The current table of ports.
@@ -94,8 +100,7 @@ impl Ports {
         left.map(|known| known.device.name.to_string()).collect()
     }
 
-    /// Makes sure that a device has the queueing discipline that filters need, and notes it if it was made here. Former members of a LAG lose
-    /// theirs.
+    /// Makes sure that a device has the queueing discipline that filters need, and notes it if it was made here.
     pub(crate) fn prepare_device(
         &self,
         control: &mut Control,
@@ -103,28 +108,35 @@ impl Ports {
         known: &Known,
         port: &Port,
     ) -> Result<Present, Refusal> {
-        let prepared = device::prepare_device(control, links, known, port);
-        if matches!(known.device.role, Role::Lag(_)) {
-            self.release_members(control, links, known.device.ifindex);
-        }
-        let present = prepared?;
+        let present = device::prepare_device(control, links, known, port)?;
         for (ifindex, qdisc, _) in present.qdiscs.iter().filter(|(.., ownership)| *ownership == Ownership::Made) {
             self.qdiscs.add(*ifindex, *qdisc);
         }
         Ok(present)
     }
 
-    /// Removes the queueing disciplines that were made for members of a LAG from devices that are none any more: their packets would go on to
-    /// meet its rules.
-    fn release_members(&self, control: &mut Control, links: &Links, master: Ifindex) {
-        let qdisc = qdisc_of_lag(master);
-        let is_part = |known: &Known| known.device.ifindex == master || known.device.master == Some(master);
-        for ifindex in self.qdiscs.devices() {
-            if self.qdiscs.has(ifindex, qdisc) && !links.at(ifindex).is_some_and(is_part) {
-                // What cannot be removed is tried again when the members change next.
-                let _ = self.remove_qdisc(control, ifindex, qdisc);
-            }
+    /// The devices that have a queueing discipline made for members of a LAG and are none any more, each with the LAG.
+    pub(crate) fn former_members(&self, links: &Links) -> Vec<(Ifindex, Ifindex)> {
+        let is_former = |(ifindex, lag): &(Ifindex, Ifindex)| {
+            let is_part = |known: &Known| known.device.ifindex == *lag || known.device.master == Some(*lag);
+            !links.at(*ifindex).is_some_and(is_part)
+        };
+        self.qdiscs.of_lags().into_iter().filter(is_former).collect()
+    }
+
+    /// Notes the former members of LAGs that still have the queueing disciplines of these, and why. What is new is logged.
+    pub(crate) fn note_unreleased(&self, links: &Links, left: Unreleased) {
+        let mut known = self.unreleased.lock();
+        for (ifindex, reason) in left.iter().filter(|(ifindex, reason)| known.get(*ifindex) != Some(*reason)) {
+            let name = links.at(*ifindex).map_or("", |known| &known.device.name);
+            tracing::warn!("the queueing discipline that {name} had in a bond is removed another time: {reason}");
         }
+        *known = left;
+    }
+
+    /// Whether there are such devices.
+    pub(crate) fn has_unreleased(&self) -> bool {
+        !self.unreleased.lock().is_empty()
     }
 
     /// Removes a queueing discipline that was made here, in this run or an earlier one, unless it is in use.

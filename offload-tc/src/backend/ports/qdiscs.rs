@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use sluice_netdev::{Ifindex, IngressQdisc};
 
+use super::device::qdisc_of_lag;
+
 const FILE: &str = "tc-qdiscs";
 
 /// The list.
@@ -67,6 +69,17 @@ impl MadeQdiscs {
         self.qdiscs.lock().keys().copied().map(Ifindex).collect()
     }
 
+    /// The devices for which one was made as for a member of a LAG, each with the LAG.
+    pub(crate) fn of_lags(&self) -> Vec<(Ifindex, Ifindex)> {
+        let lag = |qdisc: &String| {
+            let (_, number) = qdisc.rsplit_once(' ')?;
+            let lag = Ifindex(number.parse().ok()?);
+            (qdisc_of_lag(lag).to_string() == *qdisc).then_some(lag)
+        };
+        let qdiscs = self.qdiscs.lock();
+        qdiscs.iter().filter_map(|(device, qdisc)| Some((Ifindex(*device), lag(qdisc)?))).collect()
+    }
+
     /// Writes the list if it changes. If it cannot be written, the next agent leaves what this one made.
     fn change(&self, change: impl FnOnce(&mut BTreeMap<u32, String>) -> bool) {
         let mut qdiscs = self.qdiscs.lock();
@@ -117,6 +130,7 @@ mod tests {
         assert_eq!(next.devices(), [Ifindex(3), Ifindex(7)]);
         assert!(next.has(Ifindex(3), IngressQdisc::CLSACT) && next.has(Ifindex(7), shared));
         assert!(!next.has(Ifindex(3), IngressQdisc::INGRESS) && !next.has(Ifindex(7), IngressQdisc::INGRESS));
+        assert_eq!(next.of_lags(), [(Ifindex(7), Ifindex(7))]);
         // After another boot, an index is another device.
         let file = folder.join(FILE);
         let lines = fs::read_to_string(&file).unwrap();

@@ -151,6 +151,9 @@ impl Queue {
             self.writer.core.ledger.release_priority(place.protocol);
             refusal
         };
+        if let Some(entry) = self.writer.core.ledger.transition(handle, &[State::Parked], State::Changing) {
+            return Ok(Step::Over(self.bring_back(&entry, wanted, ports)).into());
+        }
         let entry = self.writer.core.ledger.transition(handle, &[State::Installed], State::Changing).ok_or_else(gone);
         let entry = entry.map_err(released)?;
         if place != known.record.place {
@@ -265,6 +268,25 @@ impl Queue {
             Err(refusal) => {
                 self.writer.core.ledger.release_priority(place.protocol);
                 self.writer.core.ledger.settle_as_before(entry);
+                Err(failure::refine(refusal, place.hook, ports))
+            }
+        }
+    }
+
+    /// Installs the rules of a flow whose rules were deleted with their port, which has another device now.
+    fn bring_back(&mut self, entry: &Entry, wanted: Wanted, ports: &PortTable) -> Result<Outcome> {
+        let (place, guard) = (wanted.place, wanted.guard.is_some().then(Counted::default));
+        let core = Arc::clone(&self.writer.core);
+        let ledger = &core.ledger;
+        match self.writer.put_in(entry.handle, wanted) {
+            Ok(placement) => {
+                ledger.release_priority(entry.record.place.protocol);
+                ledger.settle(entry.handle, place, entry.record.carried(), guard);
+                Ok(Outcome::InPlace { handle: entry.handle, placement })
+            }
+            Err(refusal) => {
+                ledger.release_priority(place.protocol);
+                ledger.park(entry.handle, entry.record.carried());
                 Err(failure::refine(refusal, place.hook, ports))
             }
         }
