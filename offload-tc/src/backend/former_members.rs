@@ -34,11 +34,12 @@ impl Core {
         self.ports.note_unreleased(links, left);
     }
 
-    /// Does so for what happened while no agent ran.
+    /// Does so for what happened while no agent ran, and forgets the queueing disciplines of devices that have gone meanwhile.
     pub(super) fn release_what_was_left(&self) -> Result<(), Refusal> {
         let mut monitor = self.sockets.monitor.lock();
         self.poll_monitor(&mut monitor)?;
         self.release_former_members(monitor.links());
+        self.ports.qdiscs.retain(|ifindex| monitor.links().at(ifindex).is_some());
         Ok(())
     }
 

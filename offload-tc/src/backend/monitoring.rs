@@ -32,7 +32,11 @@ impl Core {
                     self.device_appeared(links, known);
                 }
             }
-            Event::Gone(port) | Event::Moved { port, .. } => self.device_gone(links, port.generation),
+            Event::Gone(port) | Event::Moved { port, .. } => {
+                // The kernel has removed its queueing disciplines (`dev_shutdown`).
+                self.ports.qdiscs.remove(port.ifindex);
+                self.device_gone(links, port.generation);
+            }
             Event::QdiscRemoved { port, by, .. } | Event::QdiscReplaced { port, by, .. } if by != Some(own) => {
                 self.ports.qdiscs.remove(port.ifindex);
                 self.restore_qdiscs(links, port.generation);

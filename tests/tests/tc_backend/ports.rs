@@ -17,6 +17,7 @@ stories![
     a_port_that_goes_takes_its_qdisc_with_it_only_if_that_was_made_for_it,
     a_port_without_a_device_is_refused,
     a_port_that_is_expected_works_once_its_device_is_there,
+    a_device_that_is_gone_is_no_longer_listed_as_one_with_a_qdisc_of_ours,
     a_port_counts_what_comes_and_goes,
     rules_of_a_port_that_went_see_no_traffic_and_keep_their_counters,
     tunnel_devices_are_made_and_removed_with_their_ports,
@@ -46,6 +47,28 @@ fn a_port_that_goes_takes_its_qdisc_with_it_only_if_that_was_made_for_it(network
     device.backend.detach_port(PortNumber(1)).unwrap();
     assert!(qdiscs(network).contains("clsact"));
     assert_eq!(device.backend.detach_port(PortNumber(1)).unwrap_err().label(), "port");
+}
+
+fn a_device_that_is_gone_is_no_longer_listed_as_one_with_a_qdisc_of_ours(network: &Network) {
+    let folder = std::env::temp_dir().join(format!("sluice-gone-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let open = || Device::with_state(OffloadPolicy::SkipHardware, OWNER, Some(folder.clone()));
+    let listed = || std::fs::read_to_string(folder.join("tc-qdiscs")).unwrap().lines().count();
+    let mut device = open();
+    device.attach(1);
+    for _ in 0..2 {
+        assert_eq!(listed(), 1);
+        network.run("ip link del p1");
+        eventually("the port has no device", || device.backend.is_absent(PortNumber(1)));
+        assert_eq!(listed(), 0);
+        network.plug(1);
+        eventually("the port has a device", || !device.backend.is_absent(PortNumber(1)));
+    }
+    drop(device);
+    network.run("ip link del p1");
+    open().adoption().adopt(&mut |_: &InstalledRule| panic!("there is no rule")).unwrap();
+    assert_eq!(listed(), 0, "nor one that has gone while no agent ran");
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 fn a_port_counts_what_comes_and_goes(network: &Network) {

@@ -59,6 +59,15 @@ impl MadeQdiscs {
         self.change(|qdiscs| qdiscs.remove(&device.0).is_some());
     }
 
+    /// Keeps those of devices that are still there.
+    pub(crate) fn retain(&self, is_there: impl Fn(Ifindex) -> bool) {
+        self.change(|qdiscs| {
+            let before = qdiscs.len();
+            qdiscs.retain(|device, _| is_there(Ifindex(*device)));
+            qdiscs.len() != before
+        });
+    }
+
     /// Whether it was made here.
     pub(crate) fn has(&self, device: Ifindex, qdisc: IngressQdisc) -> bool {
         self.qdiscs.lock().get(&device.0).is_some_and(|made| *made == qdisc.to_string())
@@ -131,6 +140,8 @@ mod tests {
         assert!(next.has(Ifindex(3), IngressQdisc::CLSACT) && next.has(Ifindex(7), shared));
         assert!(!next.has(Ifindex(3), IngressQdisc::INGRESS) && !next.has(Ifindex(7), IngressQdisc::INGRESS));
         assert_eq!(next.of_lags(), [(Ifindex(7), Ifindex(7))]);
+        next.retain(|device| device == Ifindex(3));
+        assert_eq!(MadeQdiscs::open(Some(&folder)).unwrap().devices(), [Ifindex(3)], "also in the file");
         // After another boot, an index is another device.
         let file = folder.join(FILE);
         let lines = fs::read_to_string(&file).unwrap();
