@@ -48,6 +48,12 @@ pub struct Memory {
     pub is_nameless: bool,
     /// What every installation is refused with, if it is.
     pub refusal: Option<Refusal>,
+    /// Rules of which the device tells that somebody else has touched them.
+    pub touched: Vec<Handle>,
+    /// How many times rules cannot be read back.
+    pub failing_reads: usize,
+    /// What every removal is refused with, if it is.
+    pub removal_refusal: Option<Refusal>,
     last_handle: u64,
 }
 
@@ -173,6 +179,7 @@ impl Memory {
             }
             Operation::Move(handle, placement) => Ok(Outcome::InPlace { handle: *handle, placement: *placement }),
             Operation::Remove(handle) => {
+                self.lets_go()?;
                 let rule = self.rules.remove(handle);
                 if let Some(rule) = &rule {
                     self.note("remove", &rule.flow);
@@ -180,6 +187,10 @@ impl Memory {
                 Ok(Outcome::Removed { last: rule.map(|rule| rule.counters) })
             }
         }
+    }
+
+    fn lets_go(&self) -> Result<(), Refusal> {
+        self.removal_refusal.clone().map_or(Ok(()), Err)
     }
 
     fn check(&self, flow: &Flow) -> Result<(), Refusal> {
@@ -357,6 +368,7 @@ impl Backend for LastingDevice {
 
     fn flush(&self) -> Result<usize, Refusal> {
         let mut memory = self.memory.lock();
+        memory.lets_go()?;
         Ok(std::mem::take(&mut memory.rules).len())
     }
 
@@ -437,11 +449,15 @@ impl Adopter for LastingDevice {
 
 impl Auditor for LastingDevice {
     fn to_inspect(&self) -> ToInspect {
-        ToInspect::default()
+        ToInspect { touched: std::mem::take(&mut self.memory.lock().touched), due: Vec::new() }
     }
 
     fn read_back(&self, rules: &[Handle], visit: &mut dyn FnMut(FlowId, InstalledRule)) -> Result<(), Refusal> {
-        let memory = self.memory.lock();
+        let mut memory = self.memory.lock();
+        if memory.failing_reads > 0 {
+            memory.failing_reads -= 1;
+            return Err(Refusal::Device { reason: "it cannot be read".into() });
+        }
         for handle in rules {
             let rule = memory.rules.get(handle);
             if let Some((rule, (flow, _))) = rule.and_then(|rule| Some((rule, rule.owner?))) {

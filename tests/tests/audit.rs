@@ -13,7 +13,7 @@ use sluice_tests::documented::compare;
 use sluice_tests::fault::{FaultyDevice, Plan};
 use sluice_tests::instant::InstantDevice;
 use sluice_tests::lasting::LastingDevice;
-use sluice_tests::world::{World, quick_config, soft_nic};
+use sluice_tests::world::{World, eventually, quick_config, soft_nic};
 use sluice_unixctl::{Peer, Registry, Request};
 
 /// Runs the command as a client does.
@@ -245,4 +245,15 @@ fn flows_that_wait_for_the_device_are_not_as_wanted_yet() {
         Ok("2 rules, all as wanted (listed by the device)\n".into()),
         "it waits for them"
     );
+}
+
+#[test]
+fn a_rule_that_others_have_changed_is_made_anew_though_it_could_not_be_read_at_once() {
+    let (device, _world, [flow, ..]) = three_flows();
+    device.with(|memory| {
+        memory.change(flow.ufid, Arc::from([]));
+        memory.touched = vec![memory.handle(flow.ufid)];
+        memory.failing_reads = 1;
+    });
+    eventually("it is made anew", || device.done() == [format!("modify {}", flow.ufid)]);
 }

@@ -22,38 +22,63 @@ pub struct Inspection {
     backend: Arc<dyn Backend>,
     table: Arc<FlowTable>,
     queue: Arc<OffloadQueue>,
+    /// Rules that the device heard of and that could not be read back in the last round. Each is tried twice, and then when it has its turn.
+    unread: Vec<Handle>,
     /// Rules that were wrong in their turn in the last round.
     suspects: HashSet<(FlowId, Handle)>,
     /// When rules were made anew in their turn.
     redone: HashMap<FlowId, Timestamp>,
 }
 
+/// What came of a round.
+#[derive(Debug, Default)]
+pub struct Inspected {
+    /// Rules that are made anew.
+    pub redone: usize,
+    /// Why not all could be read back.
+    pub failure: Option<Refusal>,
+}
+
 impl Inspection {
     /// Of the rules of a device.
     pub fn new(backend: Arc<dyn Backend>, table: Arc<FlowTable>, queue: Arc<OffloadQueue>) -> Self {
-        Self { backend, table, queue, suspects: HashSet::new(), redone: HashMap::new() }
+        Self { backend, table, queue, unread: Vec::new(), suspects: HashSet::new(), redone: HashMap::new() }
     }
 
-    /// Looks at those rules whose turn it is, and has those made anew that are not what is wanted. Says how many these are.
-    pub fn round(&mut self, now: Timestamp) -> Result<usize, Refusal> {
-        let Some(auditor) = self.backend.audit() else { return Ok(0) };
+    /// Looks at those rules whose turn it is, and has those made anew that are not what is wanted.
+    pub fn round(&mut self, now: Timestamp) -> Inspected {
+        let Some(auditor) = self.backend.audit() else { return Inspected::default() };
         let ToInspect { touched, due } = auditor.to_inspect();
         self.redone.retain(|_, at| now.since(*at) < PATIENCE);
-        let mut wrong = self.wrong(auditor, &touched)?;
+        let heard_of: BTreeSet<_> = touched.iter().copied().chain(std::mem::take(&mut self.unread)).collect();
         // A device that goes leaves the rules that send to it without their target, and is said to have gone some time after that
         // (`rcu_barrier` in `dev_change_net_namespace` of the kernel). In the next round its flows are refused already.
         let suspects = std::mem::take(&mut self.suspects);
-        let mut in_turn: BTreeSet<_> = suspects.iter().map(|(_, handle)| *handle).chain(due).collect();
-        for handle in &touched {
-            in_turn.remove(handle);
+        let in_turn: BTreeSet<_> = suspects.iter().map(|(_, handle)| *handle).chain(due).collect();
+        let in_turn: Vec<_> = in_turn.difference(&heard_of).copied().collect();
+        let heard_of: Vec<_> = heard_of.into_iter().collect();
+        let (mut wrong, mut failure) = (Vec::new(), None);
+        match self.wrong(auditor, &heard_of) {
+            Ok(found) => wrong = found,
+            Err(refusal) => {
+                self.unread = touched;
+                failure = Some(refusal);
+            }
         }
-        let in_turn: Vec<_> = in_turn.into_iter().collect();
-        for found in self.wrong(auditor, &in_turn)? {
-            if !suspects.contains(&found) {
-                self.suspects.insert(found);
-            } else if let Entry::Vacant(vacant) = self.redone.entry(found.0) {
-                vacant.insert(now);
-                wrong.push(found);
+        match self.wrong(auditor, &in_turn) {
+            Ok(found) => {
+                for found in found {
+                    if !suspects.contains(&found) {
+                        self.suspects.insert(found);
+                    } else if let Entry::Vacant(vacant) = self.redone.entry(found.0) {
+                        vacant.insert(now);
+                        wrong.push(found);
+                    }
+                }
+            }
+            Err(refusal) => {
+                self.suspects = suspects;
+                failure = failure.or(Some(refusal));
             }
         }
         for (flow, _) in &wrong {
@@ -62,7 +87,7 @@ impl Inspection {
             }
             self.queue.redo(*flow);
         }
-        Ok(wrong.len())
+        Inspected { redone: wrong.len(), failure }
     }
 
     /// The rules that are not what is wanted. Table and device cannot be read at one moment, so that these are those that two

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use sluice_flow::{Clock, EndReason, FlowId, FlowTable};
 use sluice_revalidator::{Config, Revalidator, Round};
 
-use crate::upkeep::inspection::Inspection;
+use crate::upkeep::inspection::{Inspected, Inspection};
 use crate::upkeep::rebalancing::{Rebalancing, Report};
 use sluice_host::liveness::Progress;
 use sluice_offload::OffloadQueue;
@@ -195,9 +195,10 @@ impl RevalidatorThread {
         if round.failure.is_none() {
             self.rebalancing.round(&self.table, &self.queue, || self.clock.now());
         }
-        match self.inspection.round(self.clock.now()) {
-            Ok(found) => self.published.lock().changed_by_others += found as u64,
-            Err(refusal) => tracing::warn!("rules could not be read back: {refusal}"),
+        let Inspected { redone, failure } = self.inspection.round(self.clock.now());
+        self.published.lock().changed_by_others += redone as u64;
+        if let Some(refusal) = failure {
+            tracing::warn!("rules could not be read back: {refusal}");
         }
         let spent = self.clock.now().since(round.began);
         let pause = round.wait().saturating_sub(spent).max(SHORTEST_PAUSE);
