@@ -367,7 +367,7 @@ impl Agent {
 
     /// Has the device mirror the control traffic that the configuration wants of the ports that there are now. May wait for the device.
     pub fn renew_mirroring(&self) {
-        self.mirroring.renew(self.config().mirroring.as_ref(), &self.ports());
+        self.mirroring.renew(|| (self.config(), self.ports()));
     }
 
     /// Takes what happens to the device until `stop` says so: refused flows are tried again when what they wait for has changed,

@@ -33,7 +33,7 @@ use sluice_flow::backend::{Facet, Outlet};
 use sluice_flow::port::PortMap;
 
 use self::stage::Stage;
-use crate::config;
+use crate::config::{self, Config};
 
 /// The mirror of control traffic of one agent.
 pub struct Mirroring {
@@ -65,9 +65,20 @@ impl Mirroring {
     }
 
     /// Has the device mirror what the configuration wants of the ports that there are, and tells the clients. A mirror that the device
-    /// refuses is tried again by the next call. May wait for the device.
-    pub fn renew(&self, wanted: Option<&config::Mirroring>, ports: &PortMap) {
+    /// refuses is tried again by the next call. May wait for the device. `now` reads both: of several calls at a time the last one to be done
+    /// has read them last.
+    pub fn renew(&self, now: impl FnOnce() -> (Arc<Config>, Arc<PortMap>)) {
         let mut stage = self.stage.lock();
+        let (config, ports) = now();
+        self.make(&mut stage, config.mirroring.as_ref(), &ports);
+    }
+
+    /// Takes all of it out of the device again, as far as the device lets it.
+    pub fn end(&self) {
+        self.make(&mut self.stage.lock(), None, &PortMap::default());
+    }
+
+    fn make(&self, stage: &mut Stage, wanted: Option<&config::Mirroring>, ports: &PortMap) {
         let plan = match Facet::Mirrors.require(self.backend.mirrors()) {
             Ok(mirrors) => stage.renew(&*self.backend, mirrors, wanted, ports),
             Err(refusal) => stage.refuse_all(&refusal, wanted, ports),
@@ -75,13 +86,27 @@ impl Mirroring {
         self.handout.publish(plan, wanted);
     }
 
-    /// Takes all of it out of the device again, as far as the device lets it.
-    pub fn end(&self) {
-        self.renew(None, &PortMap::default());
-    }
-
     /// What is mirrored, and why not what is wanted and is not, in the order of ports and classes.
     pub fn shown(&self) -> Arc<Vec<Shown>> {
         self.handout.shown()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_flow::backend::OpenConfig;
+    use sluice_flow::time::MonotonicClock;
+    use sluice_offload_soft::SoftNic;
+
+    use super::*;
+
+    #[test]
+    fn ports_are_read_by_one_renewal_at_a_time() {
+        let backend = Arc::new(SoftNic::new(&OpenConfig::new("test", Arc::new(MonotonicClock::new()))));
+        let mirroring = Mirroring::new(backend, 7);
+        mirroring.renew(|| {
+            assert!(mirroring.stage.is_locked(), "another one could put older ports into force after these");
+            Default::default()
+        });
     }
 }
