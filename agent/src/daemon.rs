@@ -1,13 +1,14 @@
 //! `sluiced`: from the command line to an orderly end.
 
+mod ending;
 mod parts;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use clap::{CommandFactory, Parser};
@@ -17,7 +18,7 @@ use sluice_flow::backend::Placement;
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::{FlowState, Timestamp};
 use sluice_host::http::{HttpOptions, HttpServer};
-use sluice_host::lifecycle::{Death, Lifecycle};
+use sluice_host::lifecycle::{Death, Lifecycle, StopReport};
 use sluice_host::liveness::Hang;
 use sluice_host::lock::Locks;
 use sluice_host::logging::Logging;
@@ -35,12 +36,14 @@ use tokio::time::MissedTickBehavior;
 use crate::agent::{Agent, DEVICE_WATCH, Keeping};
 use crate::api::Listeners;
 use crate::backends::Configured;
-use crate::config::{Config, Loaded, OnExit, Places, parse_metrics};
+use crate::config::{Config, Loaded, Places, parse_metrics};
 use crate::observe::metrics::Metrics;
 use crate::observe::readiness::readiness;
 use crate::preflight::{preflight, warn_of_others};
 use crate::reload::{Reloader, Reloads, Reply, located};
 use crate::source;
+
+use self::ending::Ending;
 
 /// What the clock shows at the start: flows of earlier runs were accepted before it. No timeout is longer.
 const CLOCK_START: Timestamp = Timestamp(10 * 366 * 86_400 * 1_000_000_000);
@@ -187,6 +190,16 @@ impl Options {
         }
         Ok(loaded)
     }
+
+    /// What takes the rules out of the device that an agent with these options has left there.
+    fn sweep_command(&self) -> String {
+        let absolute =
+            |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string();
+        let backend = self.backend.iter().map(|kind| format!(" --backend {kind}"));
+        let run_dir = self.run_dir.iter().map(|path| format!(" --run-dir {}", absolute(path)));
+        let config = self.config.iter().map(|path| format!(" --config {}", absolute(path)));
+        iter::once("sluiced --sweep".to_owned()).chain(backend).chain(run_dir).chain(config).collect()
+    }
 }
 
 /// The folder that systemd made for the unit (systemd.exec(5), `StateDirectory=`) is that of the state, if the file names none.
@@ -204,8 +217,7 @@ enum Request {
 struct Daemon {
     agent: Arc<Agent>,
     logging: Arc<Logging>,
-    /// Whether flows are removed at the end, whatever the configuration says.
-    cleanup: Arc<AtomicBool>,
+    ending: Arc<Ending>,
 }
 
 impl Daemon {
@@ -244,7 +256,7 @@ impl Daemon {
         let (agent, parts) = Agent::open(config, seed, clock, keeping).map_err(|error| located(&places, error))?;
         agent.recent.note_reload(true, SystemTime::now());
         agent.events.note(concat!("started, version ", env!("CARGO_PKG_VERSION")));
-        let daemon = Self { agent, logging, cleanup: Arc::default() };
+        let daemon = Self { agent, logging, ending: Arc::default() };
 
         // A limit on the size of files is an error of the write that goes beyond it, not the death of the agent.
         let _too_large = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
@@ -253,18 +265,19 @@ impl Daemon {
         if let Some(opened) = opened {
             daemon.agent.keep_flows(opened, &mut lifecycle)?;
         }
-        let (is_sweep, cleanup) = (options.sweep, daemon.cleanup.clone());
+        let (is_sweep, ending) = (options.sweep, daemon.ending.clone());
         parts.run(&daemon.agent, &mut lifecycle, move |agent| {
             // Nobody is told any more what is copied where.
             agent.mirroring.end();
             // What a sweep leaves is for the next start.
-            if !is_sweep && (agent.config().on_exit == OnExit::Flush || cleanup.load(Ordering::Relaxed)) {
-                flush(agent);
+            if !is_sweep && ending.wants_cleanup(agent) {
+                ending.clean_up(agent);
             }
         })?;
         if is_sweep {
             // A start has taken out what no flow of the log wants.
-            return end(runtime, lifecycle);
+            let report = runtime.block_on(lifecycle.stop());
+            return end(runtime, &report);
         }
         daemon.note_coverage(&mut lifecycle);
         daemon.note_reinstatement(&mut lifecycle);
@@ -288,19 +301,21 @@ impl Daemon {
         let config = daemon.agent.config();
         // It may have to wait for another program.
         runtime.spawn_blocking(move || warn_of_others(&config));
+        let sweep = options.sweep_command();
         let load = Box::new(move || options.load());
         let reloader = Reloader { load, agent: daemon.agent.clone(), logging: daemon.logging.clone() };
         let reason =
             runtime.block_on(until_the_end(&mut lifecycle, asked, Reloads::new(reloader), daemon.agent.clone()));
         notify(&[NotifyState::Stopping]);
-        let ended = end(runtime, lifecycle);
+        let report = runtime.block_on(lifecycle.stop());
+        runtime.block_on(daemon.ending.answer(&daemon.agent, &report, &sweep));
+        let ended = end(runtime, &report);
         reason.and(ended)
     }
 }
 
-/// Stops all parts.
-fn end(runtime: Runtime, lifecycle: Lifecycle) -> Result<(), End> {
-    let report = runtime.block_on(lifecycle.stop());
+/// After all parts have stopped, as far as they have.
+fn end(runtime: Runtime, report: &StopReport) -> Result<(), End> {
     tracing::info!("{report}");
     // A thread that hangs in a device must not keep the process.
     runtime.shutdown_background();
@@ -390,42 +405,6 @@ fn open_journal(config: &Config, clock: &Arc<MonotonicClock>) -> Result<Option<O
     let options =
         JournalOptions { sync_interval: config.sync_interval, clock: clock.clone(), wall: Arc::new(SystemTime::now) };
     Ok(Some(Journal::open(&folder, options)?))
-}
-
-/// Leaves nothing of ours in the device, and asks it whether that is so.
-fn flush(agent: &Agent) {
-    let tally = agent.flush();
-    if let Some(mirrors) = agent.backend.mirrors() {
-        for mirror in agent.objects().mirrors() {
-            // Out of the device only: one that came at run time is there again at the next start.
-            if let Err(refusal) = mirrors.remove_mirror(&mirror.name) {
-                tracing::error!("mirror {}: {refusal}", mirror.name);
-            }
-        }
-    }
-    let rest = agent.backend.flush().and_then(|removed| {
-        let mut left = 0;
-        agent.backend.installed(&mut |_| left += 1)?;
-        Ok((removed, left))
-    });
-    let stuck = tally.outstanding + tally.refused;
-    match rest {
-        Ok((0, 0)) if stuck == 0 => {
-            tracing::info!("{} flows removed, and the device has no rule of ours", tally.deleted)
-        }
-        Ok((removed, 0)) => tracing::warn!(
-            "{} flows removed one by one, {stuck} not, and {removed} rules with force; the device has no rule of ours",
-            tally.deleted
-        ),
-        Ok((_, left)) => {
-            tracing::error!("{left} rules of ours are still in the device, {stuck} flows were not removed")
-        }
-        Err(refusal) => tracing::error!("{} flows removed, but not all: {refusal}", tally.deleted),
-    }
-    match agent.backend.release() {
-        Ok(left) => left.iter().for_each(|what| tracing::warn!("left in the device: {what}")),
-        Err(refusal) => tracing::error!("what was made for ports and meters is left in the device: {refusal}"),
-    }
 }
 
 /// Tells systemd, if it is there to be told.

@@ -38,6 +38,14 @@ impl Connection {
         Ok(Self { socket, limit, client, line, unanswered: 0, used: Instant::now(), kept_for })
     }
 
+    /// The next request ends the agent, which answers it last of all, and others not at all by then: no sign of life is asked for, and all
+    /// that counts is that the answer comes in time.
+    pub(crate) fn expect_end(&mut self) -> Result<(), CliError> {
+        let Some(limit) = self.limit else { return Ok(()) };
+        let late = move || Err(io::Error::new(io::ErrorKind::TimedOut, not_ended(limit)));
+        Ok(self.client.set_patience(limit, late).map_err(ClientError::Transport)?)
+    }
+
     /// Whether the agent may have closed the connection, because it was idle for long. The next request is made over a new one, unless
     /// there are answers still to be read.
     pub(crate) fn may_be_closed(&self) -> bool {
@@ -132,6 +140,11 @@ impl Connection {
     }
 }
 
+/// What is said of an agent that was told to end and has not done so in this time.
+pub(crate) fn not_ended(limit: Duration) -> String {
+    format!("the agent has not ended in order after {limit:?}")
+}
+
 /// A client, and a second handle on its socket. An agent that shows no sign of life for so long is given up.
 fn open(socket: &Path, limit: Option<Duration>) -> Result<(Client, UnixStream), CliError> {
     let opened = connect(socket, limit).and_then(|stream| Ok((stream.try_clone()?, stream)));
@@ -220,5 +233,19 @@ mod tests {
             assert_eq!(connection.answer(first).unwrap(), "0");
             assert_eq!(connection.answer(second).unwrap(), "1");
         });
+    }
+    #[test]
+    fn an_agent_that_ends_is_not_asked_for_a_sign_of_life_and_is_given_up_if_it_does_not_end_in_time() {
+        let folder = std::env::temp_dir().join(format!("sluice-connection-{}-end", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let listener = UnixListener::bind(control_socket(&folder)).unwrap();
+        let mut connection = Connection::open(&folder, Some(Duration::from_millis(50))).unwrap();
+        let stream = listener.accept().unwrap();
+        drop(listener);
+        connection.expect_end().unwrap();
+        let late = connection.text("exit", &[]).unwrap_err();
+        assert_eq!(late.to_string(), "sluice: the agent has not ended in order after 50ms");
+        drop(stream);
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

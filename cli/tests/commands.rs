@@ -168,6 +168,14 @@ fn an_explanation_is_printed_and_a_refusal_exits_2() {
     assert_eq!(agent.questions().len(), 1, "the object has the verdict");
 }
 
+#[test]
+fn an_end_that_leaves_rules_in_the_device_is_no_success() {
+    let left = "3 rules are left in the device (3 at port p0): kernel: not now (errno 1)";
+    let agent = FakeAgent::new().answers("exit", move |_, _| Err(left.to_owned())).start();
+    assert_eq!(agent.run(&["exit", "--cleanup"]), run("", &format!("{left}\n"), 2));
+    assert_eq!(agent.questions(), [["exit", "--cleanup"]]);
+}
+
 /// Answers as the agent does: a line with "bad" is in error, one with "no" is refused.
 fn take_flows(args: &[String], out: &mut dyn Write) -> Result<(), String> {
     let mut answer = BulkAnswer::default();

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use sluice_agent::config::Config;
 use sluice_agent::upkeep::audit::Audit;
+use sluice_agent::upkeep::cleanup::{clean_up, unfinished};
 use sluice_agent::upkeep::difference::Kind;
 use sluice_flow::time::{Clock, MonotonicClock};
-use sluice_flow::{ChainId, EndReason, Flow, FlowState};
+use sluice_flow::{ChainId, EndReason, Flow, FlowState, Refusal};
 use sluice_tests::daemon::new_folder;
 use sluice_tests::lasting::LastingDevice;
 use sluice_tests::world::{World, eventually, quick_config};
@@ -224,4 +225,35 @@ fn a_flow_that_is_deleted_right_after_its_adoption_takes_its_rule_with_it() {
     second.agent.queue.delete(id, EndReason::Deleted, None).expect("it is taken on");
     eventually("it is gone", || second.agent.table.view(id).is_none());
     assert!(house.device.with(|memory| memory.rules.is_empty()));
+}
+
+#[test]
+fn an_agent_that_cannot_clean_up_says_what_it_leaves_and_where_and_the_next_start_takes_it_out() {
+    let house = House::new();
+    let first = house.start(quick_config());
+    let of_port = |port: u32, protocol: &str| first.flow(&format!("in_port({port}),eth_type({protocol})"), "3");
+    let anywhere = first.flow("eth_type(0x8899)", "3");
+    add(&first, &[of_port(1, "0x0800"), of_port(1, "0x0806"), of_port(2, "0x0800"), anywhere]);
+    assert_eq!(
+        unfinished(&first.agent).to_string(),
+        "4 rules are left in the device (1 at no certain port, 2 at port p1, 1 at port p2): busy: the device has not let them go in time"
+    );
+    house.device.with(|memory| memory.removal_refusal = Some(Refusal::Kernel { errno: 1, message: "not now".into() }));
+    assert_eq!(
+        clean_up(&first.agent).unwrap_err().to_string(),
+        "4 rules are left in the device (1 at no certain port, 2 at port p1, 1 at port p2): kernel: not now (errno 1)"
+    );
+    drop(first);
+
+    // As a sweep does it.
+    house.device.with(|memory| memory.removal_refusal = None);
+    let second = house.start(quick_config());
+    second.settle();
+    assert_eq!(second.agent.adopted().expect("the agent has looked").orphans, 4);
+    assert!(second.installed().is_empty());
+    assert_eq!(clean_up(&second.agent).expect("there is nothing to take out"), Vec::<String>::new());
+    assert_eq!(
+        unfinished(&second.agent).to_string(),
+        "rules may be left in the device: busy: the device has not let them go in time"
+    );
 }

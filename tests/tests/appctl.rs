@@ -3,7 +3,10 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 
+use serde_json::json;
 use sluice_tests::daemon::{CONFIG, Daemon};
 use sluice_tests::vswitchd::Vswitchd;
 
@@ -227,4 +230,21 @@ fn exit_ends_the_agent_in_order() {
     assert!(daemon.log().contains("1 flows removed"), "{}", daemon.log());
     assert!(!daemon.socket().exists(), "the socket is gone");
     assert!(!daemon.run_dir().join("sluiced.pid").exists(), "the pidfile is gone");
+}
+
+#[test]
+fn exit_is_answered_once_all_is_done() {
+    let daemon = Daemon::start(CONFIG);
+    let flow = |port: u32| format!("add in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst={port}),actions:2");
+    let flows: Vec<_> = (1..=20_000).map(flow).collect();
+    let request = |method: &str, params: &[String]| json!({ "id": 1, "method": method, "params": params }).to_string();
+    let added = daemon.raw(request("sluice/add-flows", &[flows.join("\n")]).as_bytes());
+    assert!(added.contains("accepted"), "{added}");
+    // The agent waits for some seconds for who does not read what was asked for.
+    let mut slow = UnixStream::connect(daemon.socket()).unwrap();
+    slow.write_all(request("dpctl/dump-flows", &[]).as_bytes()).unwrap();
+    slow.read_exact(&mut [0; 16]).unwrap();
+    assert_eq!(daemon.http("/readyz").0, 200);
+    assert_eq!(daemon.appctl(&["exit", "--cleanup"]).code, Some(0));
+    assert_eq!(daemon.http("/readyz").0, 0, "it answers before its end");
 }

@@ -196,7 +196,7 @@ fn an_agent_that_is_told_to_exit_has_ended_and_left_no_rule() {
     let mut daemon = Daemon::start(CONFIG);
     daemon.sluice(&["add-flow", KEY, "server"]);
     let exit = daemon.sluice(&["exit", "--cleanup"]);
-    assert_eq!((exit.code, exit.err.as_str()), (Some(0), ""));
+    assert_eq!((exit.code, exit.out.as_str(), exit.err.as_str()), (Some(0), "", ""));
     assert!(!daemon.socket().exists(), "it has ended");
     assert!(daemon.wait().success());
     assert!(daemon.log().contains("1 flows removed, and the device has no rule of ours"), "{}", daemon.log());

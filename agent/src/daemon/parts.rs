@@ -3,7 +3,6 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sluice_control::{READY, READY_COMMAND};
@@ -117,19 +116,22 @@ impl Daemon {
     ) -> Result<(), Error> {
         let mut registry = Registry::new(concat!("sluiced (Sluice) ", env!("CARGO_PKG_VERSION")));
         commands::register(&mut registry, &self.agent);
-        let (cleanup, exit) = (self.cleanup.clone(), ask.clone());
+        let (ending, exit) = (self.ending.clone(), ask.clone());
         registry.register(Command {
             name: "exit",
             usage: "[--cleanup]",
             min_args: 0,
             max_args: 1,
-            run: Box::new(move |request, _| {
+            run: Box::new(move |request, out| {
                 match request.args {
                     [] => {}
-                    [word] if word == "--cleanup" => cleanup.store(true, Ordering::Relaxed),
+                    [word] if word == "--cleanup" => ending.ask_for_cleanup(),
                     [word, ..] => return Err(format!("Unrecognized option {word}")),
                 }
-                exit.send(Request::Exit).map_err(|_| "the agent is stopping already".to_owned())
+                // The end of an agent that stops already is waited for, too.
+                let _ = exit.send(Request::Exit);
+                out.defer();
+                Ok(())
             }),
         });
         registry.register(Command {
@@ -178,8 +180,9 @@ impl Daemon {
         });
         let options = ServerOptions { admission: Admission::new(group), ..ServerOptions::default() };
         let server = Server::new(listener, Arc::new(registry), options)?;
+        let ending = self.ending.clone();
         lifecycle.task("control", SERVER_DEADLINE, |stop| async move {
-            server.run(stop.requested()).await;
+            ending.keep(server.run(stop.requested()).await);
             Ok(())
         });
         Ok(())
