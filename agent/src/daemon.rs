@@ -51,6 +51,9 @@ const CLOCK_START: Timestamp = Timestamp(10 * 366 * 86_400 * 1_000_000_000);
 /// How often it is looked whether the parts get on.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How long a reload may take to end once the agent is to.
+const RELOAD_DEADLINE: Duration = Duration::from_secs(6);
+
 const EXIT_CODES: &str = "Exit codes: 0 ended as it was told; 1 wrong usage, or a part died; 2 did not start, or the configuration is \
                           wrong; 3 the device failed, and a restart installs the flows again.";
 
@@ -304,8 +307,8 @@ impl Daemon {
         let sweep = options.sweep_command();
         let load = Box::new(move || options.load());
         let reloader = Reloader { load, agent: daemon.agent.clone(), logging: daemon.logging.clone() };
-        let reason =
-            runtime.block_on(until_the_end(&mut lifecycle, asked, Reloads::new(reloader), daemon.agent.clone()));
+        let reloads = Reloads::new(move || reloader.reload());
+        let reason = runtime.block_on(until_the_end(&mut lifecycle, asked, reloads, daemon.agent.clone()));
         notify(&[NotifyState::Stopping]);
         let report = runtime.block_on(lifecycle.stop());
         runtime.block_on(daemon.ending.answer(&daemon.agent, &report, &sweep));
@@ -340,8 +343,8 @@ async fn until_the_end(
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let asked_by = loop {
         tokio::select! {
-            _ = terminate.recv() => break "SIGTERM",
-            _ = interrupt.recv() => break "SIGINT",
+            _ = terminate.recv() => break Ok("SIGTERM"),
+            _ = interrupt.recv() => break Ok("SIGINT"),
             _ = hang_up.recv() => reloads.ask(None),
             () = reloads.finished() => {}
             _ = look.tick() => {
@@ -362,16 +365,19 @@ async fn until_the_end(
             }
             request = asked.recv() => match request {
                 Some(Request::Reload(reply)) => reloads.ask(Some(reply)),
-                Some(Request::Exit) | None => break "request",
+                Some(Request::Exit) | None => break Ok("request"),
             },
             death = lifecycle.watch() => {
                 tracing::error!("stopping: {death}");
-                return Err(End::by(death));
+                break Err(End::by(death));
             }
         }
     };
-    tracing::info!("stopping on {asked_by}");
-    Ok(())
+    if let Ok(asked_by) = &asked_by {
+        tracing::info!("stopping on {asked_by}");
+    }
+    reloads.end(RELOAD_DEADLINE).await;
+    asked_by.map(|_| ())
 }
 
 /// What `systemctl status` shows.

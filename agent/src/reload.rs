@@ -2,9 +2,10 @@
 
 use std::future::pending;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 
 use crate::agent::{Agent, AgentError};
 use crate::config::{Loaded, Places};
@@ -25,7 +26,7 @@ pub(crate) struct Reloader {
 
 impl Reloader {
     /// Takes over a changed file. Nothing changes if anything in it is wrong or refused.
-    fn reload(&self) -> Outcome {
+    pub(crate) fn reload(&self) -> Outcome {
         let result = (self.load)().and_then(|Loaded { config, places, moved }| {
             moved.iter().for_each(|moved| tracing::warn!("{moved}"));
             let difference = self.agent.reload(&config).map_err(|error| located(&places, error.into()))?;
@@ -58,7 +59,7 @@ pub(crate) fn located(places: &Places, error: AgentError) -> String {
 /// Reloads that are asked for: one at a time, each on a thread of its own, so that a file that cannot be read holds up nothing
 /// but reloads. All that is asked for while one is under way is done by one more, which reads the file after that.
 pub(crate) struct Reloads {
-    reloader: Arc<Reloader>,
+    reload: Arc<dyn Fn() -> Outcome + Send + Sync>,
     under_way: Option<JoinHandle<Outcome>>,
     /// Who waits for the one under way.
     replies: Vec<Reply>,
@@ -67,8 +68,8 @@ pub(crate) struct Reloads {
 }
 
 impl Reloads {
-    pub(crate) fn new(reloader: Reloader) -> Self {
-        Self { reloader: Arc::new(reloader), under_way: None, replies: Vec::new(), next: None }
+    pub(crate) fn new(reload: impl Fn() -> Outcome + Send + Sync + 'static) -> Self {
+        Self { reload: Arc::new(reload), under_way: None, replies: Vec::new(), next: None }
     }
 
     /// Asks for a reload.
@@ -88,14 +89,73 @@ impl Reloads {
         self.begin();
     }
 
+    /// Takes on no more, and waits for the one under way, at most so long: what it puts into the device must not come after the last work of
+    /// the agent.
+    pub(crate) async fn end(mut self, at_most: Duration) {
+        self.next = None;
+        if self.under_way.is_some() && timeout(at_most, self.finished()).await.is_err() {
+            tracing::warn!("a reload has not come to its end within {at_most:?} and is left behind");
+        }
+    }
+
     fn begin(&mut self) {
         if self.under_way.is_some() {
             return;
         }
         if let Some(replies) = self.next.take() {
             self.replies = replies;
-            let reloader = self.reloader.clone();
-            self.under_way = Some(spawn_blocking(move || reloader.reload()));
+            let reload = self.reload.clone();
+            self.under_way = Some(spawn_blocking(move || reload()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::{Receiver, Sender, unbounded};
+
+    use super::*;
+
+    /// Reloads that begin and end by two channels.
+    fn reloads() -> (Reloads, Receiver<()>, Sender<()>) {
+        let ((begin, begun), (end, ended)) = (unbounded(), unbounded());
+        let reload = move || {
+            begin.send(()).unwrap();
+            ended.recv().map_err(|_| "given up".to_owned())?;
+            Ok("changed\n".to_owned())
+        };
+        (Reloads::new(reload), begun, end)
+    }
+
+    /// A reply, and where it is heard.
+    fn reply() -> (Reply, Receiver<Outcome>) {
+        let (answer, answered) = unbounded();
+        (Box::new(move |outcome| answer.send(outcome).unwrap()), answered)
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_ends_waits_for_the_reload_under_way_and_begins_no_other() {
+        let (mut reloads, begun, end) = reloads();
+        let ((first, heard_first), (second, heard_second)) = (reply(), reply());
+        reloads.ask(Some(first));
+        begun.recv().unwrap();
+        reloads.ask(Some(second));
+        let ending = tokio::spawn(reloads.end(Duration::from_secs(3600)));
+        tokio::task::yield_now().await;
+        assert!(!ending.is_finished());
+        assert!(heard_second.try_recv().is_err());
+        end.send(()).unwrap();
+        ending.await.unwrap();
+        assert_eq!(heard_first.try_recv().unwrap(), Ok("changed\n".to_owned()));
+        assert!(heard_second.recv().is_err(), "nobody answers it");
+        assert!(begun.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_reload_that_hangs_does_not_keep_the_agent_from_ending() {
+        let (mut reloads, begun, _end) = reloads();
+        reloads.ask(None);
+        begun.recv().unwrap();
+        reloads.end(Duration::ZERO).await;
     }
 }
