@@ -35,7 +35,9 @@ pub(super) enum Job {
 /// The latest drops that a session was told of and that the thread has not taken. They come with every heartbeat, for which a sender needs no
 /// credit: a job for each would take ever more memory while the output stands still.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LatestDrops(Arc<Mutex<Option<Vec<(Class, Drops)>>>>);
+pub(super) struct LatestDrops(Arc<Mutex<Option<ClassDrops>>>);
+
+type ClassDrops = Vec<(Class, Drops)>;
 
 /// A message as it was received.
 #[derive(Debug)]
@@ -68,7 +70,7 @@ pub(super) struct Jobs {
 
 impl Jobs {
     /// Hands drops of a sender over, in place of those that still wait.
-    pub(super) fn submit_drops(&self, sender: u64, latest: &LatestDrops, drops: Vec<(Class, Drops)>) {
+    pub(super) fn submit_drops(&self, sender: u64, latest: &LatestDrops, drops: ClassDrops) {
         if latest.0.lock().replace(drops).is_none() {
             self.submit(Job::Drops { sender, drops: latest.clone() });
         }
