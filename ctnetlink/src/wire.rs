@@ -57,11 +57,12 @@ const IPV6_DESTINATION: u16 = 4;
 const PROTOCOL_NUMBER: u16 = 1;
 const SOURCE_PORT: u16 = 2;
 const DESTINATION_PORT: u16 = 3;
-/// What ICMP has in the place of ports: identifier, type and code.
-const ICMP_PARTS: [u16; 3] = [4, 5, 6];
-const ICMPV6_PARTS: [u16; 3] = [7, 8, 9];
-/// One more than the last of them.
-const PROTOCOL_PARTS: usize = 10;
+const ICMP_ID: u16 = 4;
+const ICMP_TYPE: u16 = 5;
+const ICMP_CODE: u16 = 6;
+const ICMPV6_ID: u16 = 7;
+const ICMPV6_TYPE: u16 = 8;
+const ICMPV6_CODE: u16 = 9;
 const HELPER_NAME: u16 = 1;
 const STATE_OF_TCP: u16 = 1;
 const TCP_STATE: u16 = 1;
@@ -228,32 +229,29 @@ fn read_addresses(nest: &Attribute<'_>, place: &'static str) -> Result<(IpAddr, 
 
 /// Returns the protocol, and its ports as [`Direction`] has them.
 fn read_protocol(nest: &Attribute<'_>, place: &'static str) -> Result<(u8, [u16; 2]), Malformed> {
-    let mut parts = [None; PROTOCOL_PARTS];
+    let (mut number, mut source, mut destination) = (None, None, None);
+    let (mut kind, mut code) = (None, None);
     for attribute in nest.nested(place) {
         let attribute = attribute?;
-        if let Some(part) = parts.get_mut(usize::from(attribute.kind)) {
-            *part = Some(attribute);
+        match attribute.kind {
+            PROTOCOL_NUMBER => number = Some(attribute.u8()?),
+            SOURCE_PORT | ICMP_ID | ICMPV6_ID => source = Some(attribute.be16()?),
+            DESTINATION_PORT => destination = Some(attribute.be16()?),
+            ICMP_TYPE | ICMPV6_TYPE => kind = Some(attribute.u8()?),
+            ICMP_CODE | ICMPV6_CODE => code = Some(attribute.u8()?),
+            _ => {}
         }
     }
-    let part = |kind: u16| parts[usize::from(kind)].ok_or(Malformed::Missing { place, kind });
-    let number = part(PROTOCOL_NUMBER)?.u8()?;
-    let ports = match icmp_parts(number) {
-        Some([id, kind, code]) => [part(id)?.be16()?, u16::from_be_bytes([part(kind)?.u8()?, part(code)?.u8()?])],
-        None if matches!(number, TCP | UDP) => [part(SOURCE_PORT)?.be16()?, part(DESTINATION_PORT)?.be16()?],
-        None => {
-            let port = |kind| part(kind).map_or(Ok(0), |told| told.be16());
-            [port(SOURCE_PORT)?, port(DESTINATION_PORT)?]
-        }
+    let missing = |kind| Malformed::Missing { place, kind };
+    let number = number.ok_or(missing(PROTOCOL_NUMBER))?;
+    let destination = destination.or(kind.zip(code).map(|(kind, code)| u16::from_be_bytes([kind, code])));
+    let ports = match number {
+        ICMP => [source.ok_or(missing(ICMP_ID))?, destination.ok_or(missing(ICMP_TYPE))?],
+        ICMPV6 => [source.ok_or(missing(ICMPV6_ID))?, destination.ok_or(missing(ICMPV6_TYPE))?],
+        TCP | UDP => [source.ok_or(missing(SOURCE_PORT))?, destination.ok_or(missing(DESTINATION_PORT))?],
+        _ => [source, destination].map(Option::unwrap_or_default),
     };
     Ok((number, ports))
-}
-
-const fn icmp_parts(protocol: u8) -> Option<[u16; 3]> {
-    match protocol {
-        ICMP => Some(ICMP_PARTS),
-        ICMPV6 => Some(ICMPV6_PARTS),
-        _ => None,
-    }
 }
 
 fn read_state(nest: &Attribute<'_>) -> Result<State, Malformed> {
@@ -365,12 +363,16 @@ pub fn put_name(writer: &mut Writer<'_>, Name { zone, original }: &Name) {
 fn put_protocol(writer: &mut Writer<'_>, original: &Direction) {
     let Direction { protocol, source_port, destination_port, .. } = *original;
     writer.put(PROTOCOL_NUMBER, &[protocol]);
-    match icmp_parts(protocol) {
-        Some([id, kind, code]) => {
-            let [of_kind, of_code] = destination_port.to_be_bytes();
-            writer.put(id, &source_port.to_be_bytes());
-            writer.put(kind, &[of_kind]);
-            writer.put(code, &[of_code]);
+    let icmp = match protocol {
+        ICMP => Some([ICMP_ID, ICMP_TYPE, ICMP_CODE]),
+        ICMPV6 => Some([ICMPV6_ID, ICMPV6_TYPE, ICMPV6_CODE]),
+        _ => None,
+    };
+    match icmp {
+        Some(attributes) => {
+            let [kind, code] = destination_port.to_be_bytes();
+            let parts: [&[u8]; 3] = [&source_port.to_be_bytes(), &[kind], &[code]];
+            attributes.into_iter().zip(parts).for_each(|(attribute, part)| writer.put(attribute, part));
         }
         None if (source_port, destination_port) == (0, 0) => {}
         None => {
