@@ -32,7 +32,7 @@ pub(super) struct Options {
     /// Begin the next file once one has so many bytes; wins over the file
     #[arg(long, value_name = "BYTES")]
     rotate_size: Option<u64>,
-    /// Begin the next file once one is so old, such as "1h"; wins over the file
+    /// Begin the next file once the first frames of one are so old, such as "1h"; wins over the file
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     rotate_age: Option<Duration>,
     /// Keep so many files, and delete older ones; wins over the file
