@@ -29,7 +29,7 @@ async fn ten_thousand_flows_are_the_same_as_structures_and_as_text() {
                 let (mut key, mut action) = (String::new(), String::new());
                 write_key(&mut key, &MaskedKey::new(&matching), &Style::default()).unwrap();
                 write_actions(&mut action, &actions, &Style::default()).unwrap();
-                sluice_client::flow(&key, &action)
+                flow(&key, &action)
             }));
         }
         let texts: Vec<_> = flows.iter().map(text).collect();
