@@ -54,8 +54,8 @@ pub struct Terms {
     keeper: Keeper,
 }
 
-/// The table that keeps these terms once for all of its flows, by its number; 0 for none. Terms are equal whoever keeps them, and a copy is
-/// kept by nobody.
+/// The [parts](crate::parts::SharedParts) that keep these terms once for all flows of a table, by their number; 0 for none. Terms are equal
+/// whoever keeps them, and a copy is kept by nobody.
 #[derive(Debug, Default)]
 struct Keeper(AtomicU32);
 
@@ -144,15 +144,14 @@ impl Flow {
         })
     }
 
-    /// The same flow with the terms that the table with this number keeps for all flows whose terms are equal.
-    pub(crate) fn with_shared(mut self, keeper: u32, share: impl Fn(&Arc<Terms>) -> Arc<Terms>) -> Self {
-        if self.keeper.0.load(Ordering::Relaxed) == keeper {
-            return self;
-        }
+    /// Whether its terms are those that the [parts](crate::parts::SharedParts) with this number keep.
+    pub(crate) fn is_kept_by(&self, keeper: u32) -> bool {
+        self.keeper.0.load(Ordering::Relaxed) == keeper
+    }
+
+    /// The same flow with equal terms in the place of its own.
+    pub(crate) fn with_terms_of(mut self, share: impl Fn(&Arc<Terms>) -> Arc<Terms>) -> Self {
         let terms = share(&self.terms);
-        if terms.keeper.0.load(Ordering::Relaxed) != keeper {
-            terms.keeper.0.store(keeper, Ordering::Relaxed);
-        }
         let is_changed = self.0.with_arc_mut(|unshared| {
             let Some(whole) = triomphe::Arc::get_mut(unshared) else { return false };
             whole.header_mut().terms = terms.clone();
@@ -253,12 +252,18 @@ impl Terms {
         Self { mask, actions, priority, expiry, origin, goes_on, brings_meters, has_given_ufid, keeper }
     }
 
-    /// Whether these are the terms of the very mask and list of actions, and of all the rest.
-    pub(crate) fn are_of(&self, mask: &Arc<Mask>, actions: &ActionList, manner: Manner) -> bool {
+    /// What they say besides the mask and the actions.
+    pub(crate) fn manner(&self) -> Manner {
         let Self { priority, expiry, origin, goes_on, brings_meters, has_given_ufid, .. } = *self;
-        Arc::ptr_eq(&self.mask, mask)
-            && Arc::ptr_eq(&self.actions, actions)
-            && manner == Manner { priority, expiry, origin, goes_on, brings_meters, has_given_ufid }
+        Manner { priority, expiry, origin, goes_on, brings_meters, has_given_ufid }
+    }
+
+    /// They are kept by the [parts](crate::parts::SharedParts) with this number.
+    pub(crate) fn note_keeper(&self, keeper: u32) {
+        // Most are noted already, and read by others.
+        if self.keeper.0.load(Ordering::Relaxed) != keeper {
+            self.keeper.0.store(keeper, Ordering::Relaxed);
+        }
     }
 
     /// The same with an equal mask and an equal list of actions; the very same if it has these.

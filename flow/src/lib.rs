@@ -67,6 +67,7 @@ pub mod mirror;
 mod name;
 pub mod origin;
 mod packet_match;
+pub mod parts;
 pub mod port;
 pub mod priority;
 mod recent;

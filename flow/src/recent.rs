@@ -13,6 +13,7 @@ use crate::field::KEY_WORDS;
 use crate::flow::{Expiry, Flow, Manner, Terms};
 use crate::key::{Key, Mask, MaskedKey, Match, WordIndexes};
 use crate::origin::Origin;
+use crate::parts::SharedParts;
 use crate::priority::Priority;
 use crate::ufid::{Seed, Ufid};
 
@@ -34,6 +35,12 @@ impl FlowMaker {
     pub fn new(seed: Seed, origin: Origin) -> Self {
         let (goes_on, masks, actions, terms) = Default::default();
         Self { seed, origin, goes_on, masks, actions, terms }
+    }
+
+    /// Makes flows for the table whose parts these are.
+    #[must_use]
+    pub fn sharing(self, parts: Arc<SharedParts>) -> Self {
+        Self { terms: self.terms.sharing(parts), ..self }
     }
 
     /// Makes flows of a datapath that takes a packet on in the later chain where it missed, or does not.
@@ -113,23 +120,43 @@ impl RecentActionLists {
     }
 }
 
-/// Terms by the mask and the actions of which they are: not by equal ones, for those that were read lately are the same.
+/// Terms by the mask and the actions that they were made of: not by equal ones, for those that were read lately are the same.
 #[derive(Default)]
 pub(crate) struct RecentTerms {
-    places: Vec<Option<Arc<Terms>>>,
+    places: Vec<Option<MadeTerms>>,
     hasher: RandomState,
+    /// Where equal terms are kept once, if they are to be.
+    parts: Option<Arc<SharedParts>>,
+}
+
+/// Terms, which may have another mask and list of actions than those that they were made of, equal to them.
+struct MadeTerms {
+    mask: Arc<Mask>,
+    actions: ActionList,
+    terms: Arc<Terms>,
 }
 
 impl RecentTerms {
+    /// Has equal terms kept once.
+    pub(crate) fn sharing(self, parts: Arc<SharedParts>) -> Self {
+        Self { parts: Some(parts), ..self }
+    }
+
     /// The terms of a mask and actions, and what they say besides.
     pub(crate) fn share(&mut self, mask: &Arc<Mask>, actions: &ActionList, manner: Manner) -> Arc<Terms> {
         self.places.resize_with(PLACES, || None);
         let addresses = (Arc::as_ptr(mask).addr(), Arc::as_ptr(actions).addr());
         let recent = &mut self.places[place(self.hasher.hash_one(addresses))];
-        match recent {
-            Some(known) if known.are_of(mask, actions, manner) => known.clone(),
-            _ => recent.insert(Arc::new(Terms::new(mask.clone(), actions.clone(), manner))).clone(),
+        if let Some(made) = recent
+            && Arc::ptr_eq(&made.mask, mask)
+            && Arc::ptr_eq(&made.actions, actions)
+            && made.terms.manner() == manner
+        {
+            return made.terms.clone();
         }
+        let new = Arc::new(Terms::new(mask.clone(), actions.clone(), manner));
+        let terms = self.parts.as_ref().map_or_else(|| new.clone(), |parts| parts.keep(&new));
+        recent.insert(MadeTerms { mask: mask.clone(), actions: actions.clone(), terms }).terms.clone()
     }
 }
 
@@ -153,7 +180,9 @@ const ALL_WORDS: u128 = u128::MAX >> (128 - KEY_WORDS);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::{parse_actions, parse_key};
+    use crate::table::{FlowTable, Limits};
+    use crate::text::{LineReader, parse_actions, parse_key};
+    use crate::time::Timestamp;
 
     #[test]
     fn flows_of_a_source_say_what_it_does_and_equal_actions_are_one_list() {
@@ -168,6 +197,35 @@ mod tests {
         assert!(told.brings_meters && !untold.brings_meters);
         let alone = Flow::new(Some(Ufid(7)), MaskedKey::new(&matching), first, priority, expiry, &seed);
         assert_eq!(untold, alone.with_origin(Origin::OpenVswitch).going_on());
+    }
+
+    #[test]
+    fn a_flow_that_is_made_with_the_parts_of_a_table_is_the_very_one_that_it_keeps() {
+        let seed = Seed([3; 16]);
+        let table = FlowTable::new(seed, Limits { flows: 10, unsettled: 10 }, Arc::new(()));
+        let (key, output) = ("in_port(1),eth_type(0x0800),ipv4(dst=10.0.0.", "2");
+        let text = |host: u8| format!("{key}{host}), actions:{output}");
+        let is_kept_as_made = |flow: Flow| {
+            let made = flow.clone();
+            let accepted = table.add(flow, Timestamp(1), None).unwrap();
+            table.view(accepted.flow).unwrap().flow.is_clone_of(&made)
+        };
+        // Readers that know nothing of each other, as each batch has one.
+        let of_text = || LineReader::new(&()).sharing(table.parts().clone());
+        for host in 1..=2 {
+            let mut reader = of_text();
+            reader.read(&text(host)).unwrap();
+            assert!(is_kept_as_made(reader.flow(&seed)));
+        }
+        let mut maker = FlowMaker::new(seed, Origin::default()).sharing(table.parts().clone());
+        let matching = parse_key(&format!("{key}3)"), &()).unwrap().matching;
+        let actions = parse_actions(output, &()).unwrap();
+        assert!(is_kept_as_made(maker.make(None, &matching, &actions, Priority::default(), Expiry::default())));
+        assert_eq!((table.parts().masks(), table.parts().action_lists()), (1, 1));
+
+        let mut stranger = LineReader::new(&());
+        stranger.read(&text(4)).unwrap();
+        assert!(!is_kept_as_made(stranger.flow(&seed)), "its terms are equal, but others");
     }
 
     #[test]

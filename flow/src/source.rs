@@ -4,6 +4,7 @@
 //! [`Intake`], which the agent is, and takes from it what the device has counted. The other system stays the one that owns its flows:
 //! it ages them, and after a restart of either side the source compares ([`Intake::visit`]) instead of remembering.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::MeterCounters;
@@ -11,6 +12,7 @@ use crate::cause::Cause;
 use crate::flow::Flow;
 use crate::meter::{Meter, MeterId};
 use crate::origin::Origin;
+use crate::parts::SharedParts;
 use crate::port::{Port, PortNumber};
 use crate::refusal::Refusal;
 use crate::table::FlowState;
@@ -30,6 +32,9 @@ pub trait Source: Send {
 pub trait Intake {
     /// The seed for flows.
     fn seed(&self) -> &Seed;
+
+    /// What the flows of the table have in common.
+    fn parts(&self) -> &Arc<SharedParts>;
 
     /// Takes a flow on, or new actions of one. A flow of the source that has this match under another UFID makes room.
     ///

@@ -132,8 +132,9 @@ fn accept(
     is_taken: oneshot::Sender<()>,
 ) -> Result<Batch, Status> {
     let (service, origin) = (&api.service, Origin::Controller(owner));
-    let ports = service.view().ports();
-    let mut reader = FlowReader::new(&ports, service.view().seed(), origin);
+    let view = service.view();
+    let ports = view.ports();
+    let mut reader = FlowReader::new(&ports, view.seed(), origin).sharing(view.parts());
     let mut stream = service.stream();
     let settling = Operations::new(operations.iter().map(|operation| operation.id).collect());
     let mut accepted = Vec::with_capacity(operations.len());
@@ -147,7 +148,7 @@ fn accept(
             Ok(match request {
                 // Its match may have led to a flow that was given another name.
                 FlowRequest::Modify(_) if !named.is_empty() => {
-                    service.view().flow(life).map_or(named, |known| ufid_text(known.flow.ufid))
+                    view.flow(life).map_or(named, |known| ufid_text(known.flow.ufid))
                 }
                 _ => named,
             })

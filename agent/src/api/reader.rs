@@ -1,8 +1,10 @@
 //! Messages, read as what the service takes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_api::v1;
+use sluice_flow::parts::SharedParts;
 use sluice_flow::port::{PortMap, PortNames};
 use sluice_flow::text::{Extra, LineReader, ParseError, parse_key, parse_openflow_match};
 use sluice_flow::ufid::Seed;
@@ -24,6 +26,12 @@ impl<'a> FlowReader<'a> {
         let lines = LineReader::new(ports).of(origin);
         let maker = FlowMaker::new(*seed, origin);
         Self { seed, lines, maker }
+    }
+
+    /// Reads flows for the table whose parts these are.
+    pub(super) fn sharing(self, parts: &Arc<SharedParts>) -> Self {
+        let Self { seed, lines, maker } = self;
+        Self { seed, lines: lines.sharing(parts.clone()), maker: maker.sharing(parts.clone()) }
     }
 
     /// Reads a flow.

@@ -97,8 +97,9 @@ fn want(
     index: u64,
     flows: &[v1::Flow],
 ) -> Result<(Replacement, Vec<v1::FailedFlow>, u64), Status> {
-    let ports = api.service.view().ports();
-    let mut reader = FlowReader::new(&ports, api.service.view().seed(), Origin::Controller(owner));
+    let view = api.service.view();
+    let ports = view.ports();
+    let mut reader = FlowReader::new(&ports, view.seed(), Origin::Controller(owner)).sharing(view.parts());
     let (mut failed, mut unread) = (Vec::new(), 0);
     for (index, flow) in (index..).zip(flows) {
         let error = match reader.read(flow) {

@@ -103,7 +103,8 @@ type Describe = fn(&LineFailure, line: &str) -> String;
 
 impl<'a> Bulk<'a> {
     fn new(service: &'a Service, arguments: &'a Arguments, ports: &'a PortMap, describe: Describe) -> Self {
-        let (reader, batch) = (LineReader::new(ports), service.batch());
+        let reader = LineReader::new(ports).sharing(service.view().parts().clone());
+        let batch = service.batch();
         Self { service, arguments, describe, reader, batch, answer: BulkAnswer::default() }
     }
 

@@ -17,14 +17,14 @@ pub(super) fn coverage(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -
 /// `memory/show`: of what there is how much, by name.
 pub(super) fn memory(agent: &AgentView, _: &Arguments, out: &mut dyn Output) -> Result<(), Failure> {
     let census = agent.census();
-    let (masks, action_lists) = agent.shared_parts();
+    let parts = agent.parts();
     let connections = agent.connections().and_then(Connections::connection_count).ok();
     let objects = agent.objects();
     let counts = [
-        ("action lists", Some(action_lists)),
+        ("action lists", Some(parts.action_lists())),
         ("connections", connections),
         ("flows", Some(census.live())),
-        ("masks", Some(masks)),
+        ("masks", Some(parts.masks())),
         ("meters", Some(objects.meters().len())),
         ("mirrors", Some(objects.mirrors().len())),
         ("ports", Some(agent.ports().iter().count())),

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use sluice_flow::backend::{Capabilities, Connections, CountedApart, Facet, Injector, LooksAt};
+use sluice_flow::parts::SharedParts;
 use sluice_flow::port::{GonePort, PortMap};
 use sluice_flow::source::SourceReport;
 use sluice_flow::table::{Census, FlowView};
@@ -34,6 +35,11 @@ impl AgentView {
     /// The seed that names flows without a UFID of their own.
     pub fn seed(&self) -> &Seed {
         self.agent().table.seed()
+    }
+
+    /// What the flows of the table have in common.
+    pub fn parts(&self) -> &Arc<SharedParts> {
+        self.agent().table.parts()
     }
 
     /// The configuration in force.
@@ -114,11 +120,6 @@ impl AgentView {
     /// How many flows are in which state.
     pub fn census(&self) -> &Census {
         self.agent().table.census()
-    }
-
-    /// How many different masks and action lists flows have.
-    pub fn shared_parts(&self) -> (usize, usize) {
-        self.agent().table.shared_parts()
     }
 
     /// The ports that are gone for which flows were accepted, and how many flows.

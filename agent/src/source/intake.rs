@@ -2,10 +2,12 @@
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use sluice_flow::action::named_meters;
 use sluice_flow::backend::MeterCounters;
 use sluice_flow::meter::{Meter, MeterId};
+use sluice_flow::parts::SharedParts;
 use sluice_flow::port::PortNames;
 use sluice_flow::source::{Intake, SourceReport, Standing};
 use sluice_flow::table::{FlowView, TableError};
@@ -120,6 +122,10 @@ impl<'a> AgentIntake<'a> {
 impl Intake for AgentIntake<'_> {
     fn seed(&self) -> &Seed {
         self.agent.table.seed()
+    }
+
+    fn parts(&self) -> &Arc<SharedParts> {
+        self.agent.table.parts()
     }
 
     fn put(&self, flow: Flow) -> Result<(), Refusal> {

@@ -34,7 +34,7 @@ struct Known {
 impl Flows {
     /// None yet, of a datapath that takes packets on in later chains or does not.
     pub(super) fn new(go_on: bool, intake: &dyn Intake) -> Self {
-        let maker = FlowMaker::new(*intake.seed(), Origin::OpenVswitch).going_on(go_on);
+        let maker = FlowMaker::new(*intake.seed(), Origin::OpenVswitch).sharing(intake.parts().clone()).going_on(go_on);
         Self { maker, named: HashMap::new(), taken: 0, unnamed: 0, round: 0, go_on }
     }
 

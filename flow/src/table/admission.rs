@@ -1,17 +1,13 @@
 //! How a flow comes into the table.
 
-use std::sync::Arc;
-
 use super::arena::Arena;
 use super::index::Shard;
 use super::record::Record;
 use super::sync::Ordering;
 use super::{Accepted, FlowTable, Lane, ReplyTo, TableError, cell};
-use crate::action::ActionList;
 use crate::event::Event;
 use crate::flow::Flow;
 use crate::id::FlowId;
-use crate::key::Mask;
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
 use crate::ufid::{Identity, Ufid};
@@ -38,7 +34,7 @@ impl FlowTable {
         is_restored: bool,
     ) -> Result<Accepted, TableError> {
         let (ufid, identity) = (flow.ufid, flow.identity(&self.seed));
-        let flow = self.share_parts(flow);
+        let flow = self.parts.share(flow);
         let has_given_ufid = flow.has_given_ufid();
         // Held until the flow can be found, so that no other one is given its name meanwhile.
         let mut by_ufid = self.by_ufid.lock(ufid);
@@ -106,18 +102,6 @@ impl FlowTable {
             by_ufid.put(namesake, slot);
         }
         Ok(Accepted { flow: id, lane: Lane::Change })
-    }
-
-    /// Keeps one copy of equal terms, and of equal masks and of equal action lists in different terms.
-    pub(super) fn share_parts(&self, flow: Flow) -> Flow {
-        flow.with_shared(self.number, |terms| {
-            let make = || {
-                let share_mask = |mask: &Arc<Mask>| self.masks.share(mask.clone());
-                let share_actions = |actions: &ActionList| self.action_lists.share(actions.clone());
-                terms.with_parts(share_mask, share_actions)
-            };
-            self.terms.share_or_make(terms, make)
-        })
     }
 
     fn slot_of_ufid(&self, shard: &Shard<'_>, ufid: Ufid) -> Option<u32> {

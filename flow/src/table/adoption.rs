@@ -32,7 +32,7 @@ impl FlowTable {
                 life.flow.clone()
             } else {
                 life.generation = life.generation.next();
-                self.share_parts(life.flow.with_actions(rule.flow.actions.clone()))
+                self.parts.share(life.flow.with_actions(rule.flow.actions.clone()))
             };
             let InstalledRule { handle, placement, .. } = *rule;
             self.chains.adopt(id, &mut life.member, &flow, is_as_wanted);

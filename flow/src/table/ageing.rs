@@ -85,13 +85,13 @@ impl FlowTable {
     pub fn change_expiry(&self, id: FlowId, now: Timestamp, change: impl FnOnce(&Expiry) -> Option<Expiry>) -> bool {
         let changed = self.with_life(id, |life| {
             let expiry = change(&life.flow.expiry).filter(|_| life.end.is_none())?;
-            let flow = self.share_parts(life.flow.with_expiry(expiry));
+            let flow = self.parts.share(life.flow.with_expiry(expiry));
             if let Some(rule) = &mut life.installed {
                 let is_as_wanted = rule.flow.is_clone_of(&life.flow);
                 rule.flow = match is_as_wanted {
                     // The very flow, so that a life that was settled is settled.
                     true => flow.clone(),
-                    false => self.share_parts(rule.flow.with_expiry(expiry)),
+                    false => self.parts.share(rule.flow.with_expiry(expiry)),
                 };
             }
             self.events.event(&Event::Accepted(flow.clone()));

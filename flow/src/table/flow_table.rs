@@ -1,7 +1,6 @@
 //! The table itself: what becomes of a flow from one look of its worker to the next.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use super::arena::Arena;
@@ -18,23 +17,19 @@ use super::state::Standing;
 use super::sync::{AtomicU64, Ordering};
 use super::unwritten::Unwritten;
 use super::{Freed, Lane, cell};
-use crate::action::Action;
 use crate::backend::{Change, LostRule, Operation, Outcome, Placement};
 use crate::chain::ChainId;
 use crate::counters::Counters;
 use crate::event::{EndReason, Event, EventSink};
-use crate::flow::{Flow, Terms};
+use crate::flow::Flow;
 use crate::id::FlowId;
-use crate::intern::Interner;
-use crate::key::Mask;
+use crate::parts::SharedParts;
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
 use crate::ufid::{Seed, Ufid};
 
 /// All flows. See the [module](super).
 pub struct FlowTable {
-    /// Tells it apart from all other tables of the process.
-    pub(super) number: u32,
     pub(super) seed: Seed,
     pub(super) arena: Arena,
     pub(super) free: FreeSlots,
@@ -44,10 +39,8 @@ pub struct FlowTable {
     pub(super) by_identity: Index,
     pub(super) census: Census,
     pub(super) chains: Chains,
-    pub(super) masks: Interner<Mask>,
-    pub(super) action_lists: Interner<[Action]>,
+    pub(super) parts: Arc<SharedParts>,
     pub(super) expiries: Expiries,
-    pub(super) terms: Interner<Terms>,
     pub(super) events: Arc<dyn EventSink>,
     /// What a log has yet to write, if there is one.
     pub(super) unwritten: Option<Arc<Unwritten>>,
@@ -56,14 +49,10 @@ pub struct FlowTable {
     pub(super) changes: Changes,
 }
 
-/// The number of the next table.
-static TABLES: AtomicU32 = AtomicU32::new(1);
-
 impl FlowTable {
     /// An empty table.
     pub fn new(seed: Seed, limits: Limits, events: Arc<dyn EventSink>) -> Self {
         Self {
-            number: TABLES.fetch_add(1, Ordering::Relaxed),
             seed,
             arena: Arena::new(),
             free: FreeSlots::new(),
@@ -71,10 +60,8 @@ impl FlowTable {
             by_identity: Index::new(),
             census: Census::new(limits.flows, limits.unsettled),
             chains: Chains::new(),
-            masks: Interner::new(),
-            action_lists: Interner::new(),
+            parts: SharedParts::new().into(),
             expiries: Expiries::new(),
-            terms: Interner::new(),
             events,
             unwritten: None,
             restored: AtomicU64::new(0),
@@ -85,6 +72,11 @@ impl FlowTable {
     /// The seed of identities and UFIDs.
     pub fn seed(&self) -> &Seed {
         &self.seed
+    }
+
+    /// What its flows have in common. Flows that are made with it are taken on faster.
+    pub fn parts(&self) -> &Arc<SharedParts> {
+        &self.parts
     }
 
     /// The counts of flows.
@@ -119,7 +111,7 @@ impl FlowTable {
     ) -> Result<Accepted, TableError> {
         // The name of a life never changes.
         let named = self.arena.record(id).and_then(|record| Some(flow.named_as(record.flow()?)));
-        let Some(flow) = named.map(|flow| self.share_parts(flow)) else { return Err(TableError::NotFound) };
+        let Some(flow) = named.map(|flow| self.parts.share(flow)) else { return Err(TableError::NotFound) };
         self.with_life(id, |life| {
             if life.end.is_some() {
                 return Err(TableError::NotFound);

@@ -126,9 +126,4 @@ impl FlowTable {
             view.into_iter().for_each(&mut *visit);
         }
     }
-
-    /// Masks and action lists that are in use.
-    pub fn shared_parts(&self) -> (usize, usize) {
-        (self.masks.len(), self.action_lists.len())
-    }
 }

@@ -16,6 +16,7 @@ use crate::action::ActionKind;
 use crate::flow::{Flow, Manner};
 use crate::key::{Key, Mask, MaskedKey, Match};
 use crate::origin::Origin;
+use crate::parts::SharedParts;
 use crate::port::PortNames;
 use crate::recent::{RecentMasks, RecentTerms};
 use crate::ufid::{Seed, Ufid};
@@ -66,6 +67,12 @@ impl<'n> LineReader<'n> {
             found: Vec::new(),
             origin: Origin::default(),
         }
+    }
+
+    /// Reads flows for the table whose parts these are.
+    #[must_use]
+    pub fn sharing(self, parts: Arc<SharedParts>) -> Self {
+        Self { recent_terms: self.recent_terms.sharing(parts), ..self }
     }
 
     /// Whose flows they are, if not those of commands.

@@ -81,12 +81,12 @@ static FLOWS: &[Measure] = &[
         "How many rules hardware takes, where the device says so.",
         One(|now| now.agent.backend.capacity().and_then(Capacity::limit).into()),
     ),
-    gauge("sluice_flow_masks", "Different masks in use.", One(|now| now.agent.table.shared_parts().0.into()))
+    gauge("sluice_flow_masks", "Different masks in use.", One(|now| now.agent.table.parts().masks().into()))
         .stats("flows.masks"),
     gauge(
         "sluice_flow_action_lists",
         "Different action lists in use.",
-        One(|now| now.agent.table.shared_parts().1.into()),
+        One(|now| now.agent.table.parts().action_lists().into()),
     )
     .stats("flows.action_lists"),
 ];
