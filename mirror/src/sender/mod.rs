@@ -216,10 +216,10 @@ impl Sender {
                 if !session.has_room(class) {
                     break;
                 }
-                let Some((facts, buffer)) = queue.post() else { break };
+                let Some((sequence, facts, buffer)) = queue.post() else { break };
                 let drops = self.drops(class);
                 self.metrics.posted(class);
-                session.batch(class, facts, drops, buffer);
+                session.batch(class, (sequence, facts), drops, buffer);
             }
         }
         session.post()

@@ -1,7 +1,8 @@
 //! The queue of a class: batches that wait for credit, those that are under way, and those that the collector has not acknowledged yet.
 //!
 //! A batch keeps its memory until the collector has acknowledged it. So a batch is never sent twice in one connection, and after a lost
-//! one all that were not acknowledged are sent again, with the sequence numbers that they had.
+//! one all that were not acknowledged are sent again, with the sequence numbers that they had. A batch gets its number when it is first posted,
+//! so that the collector does not miss one that never was.
 
 use std::collections::VecDeque;
 
@@ -10,6 +11,7 @@ use crate::wire::{Cause, ClassGrant, Drops, HEADER, Layout};
 /// Batches of one class, in the order of their sequence numbers. `B` is the memory of a batch.
 #[derive(Debug)]
 pub(super) struct ClassQueue<B> {
+    /// The sequence number behind the last frame of all that were ever posted.
     next_sequence: u64,
     batches: VecDeque<Queued<B>>,
     /// How many at the front were posted in this connection.
@@ -18,14 +20,14 @@ pub(super) struct ClassQueue<B> {
     granted: ClassGrant,
     used_messages: u64,
     used_bytes: u64,
-    /// Of all that were ever posted, the sequence number behind the last frame.
-    highest: u64,
     drops: Drops,
 }
 
 #[derive(Debug)]
 struct Queued<B> {
     facts: Facts,
+    /// The number of its first frame, once it was posted.
+    sequence: Option<u64>,
     /// Where it came from.
     source: usize,
     /// `None` while the device has it.
@@ -35,7 +37,6 @@ struct Queued<B> {
 /// What is known of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Facts {
-    pub(super) sequence: u64,
     pub(super) frames: u32,
     pub(super) captured: u64,
     pub(super) layout: Layout,
@@ -43,9 +44,10 @@ pub(super) struct Facts {
     pub(super) length: usize,
 }
 
-impl Facts {
-    fn end(&self) -> u64 {
-        self.sequence + u64::from(self.frames)
+impl<B> Queued<B> {
+    /// The number behind its last frame, once it was posted.
+    fn end(&self) -> Option<u64> {
+        Some(self.sequence? + u64::from(self.facts.frames))
     }
 }
 
@@ -58,7 +60,6 @@ impl<B> Default for ClassQueue<B> {
             granted: ClassGrant::default(),
             used_messages: 0,
             used_bytes: 0,
-            highest: 0,
             drops: Drops::default(),
         }
     }
@@ -68,13 +69,12 @@ impl<B> ClassQueue<B> {
     /// Puts a batch of a source at the end.
     pub(super) fn push(&mut self, source: usize, batch: NewBatch<B>) {
         let NewBatch { frames, captured, layout, length, memory } = batch;
-        let facts = Facts { sequence: self.next_sequence, frames, captured, layout, length };
-        self.next_sequence = facts.end();
-        self.batches.push_back(Queued { facts, source, memory: Some(memory) });
+        let facts = Facts { frames, captured, layout, length };
+        self.batches.push_back(Queued { facts, sequence: None, source, memory: Some(memory) });
     }
 
-    /// Takes the memory of the next batch that there is credit for, to be posted.
-    pub(super) fn post(&mut self) -> Option<(Facts, B)> {
+    /// Takes the memory of the next batch that there is credit for, to be posted with this sequence number.
+    pub(super) fn post(&mut self) -> Option<(u64, Facts, B)> {
         let batch = self.batches.get_mut(self.posted)?;
         let bytes = message_bytes(batch.facts.length);
         let has_credit =
@@ -83,23 +83,24 @@ impl<B> ClassQueue<B> {
         self.used_messages += 1;
         self.used_bytes += bytes;
         self.posted += 1;
-        self.highest = self.highest.max(batch.facts.end());
-        Some((batch.facts, memory))
+        let sequence = *batch.sequence.get_or_insert(self.next_sequence);
+        self.next_sequence = self.next_sequence.max(sequence + u64::from(batch.facts.frames));
+        Some((sequence, batch.facts, memory))
     }
 
     /// Takes the memory of a batch back from the device: the batch has arrived, or it was lost with the connection. The batch is still
     /// here, since it stays for as long as the device has its memory.
     pub(super) fn returned(&mut self, sequence: u64, memory: B) {
-        let place = self.batches.binary_search_by_key(&sequence, |batch| batch.facts.sequence);
-        if let Some(batch) = place.ok().and_then(|place| self.batches.get_mut(place)) {
+        let place = self.batches.partition_point(|batch| batch.sequence.is_some_and(|known| known < sequence));
+        if let Some(batch) = self.batches.get_mut(place).filter(|batch| batch.sequence == Some(sequence)) {
             batch.memory = Some(memory);
         }
     }
 
     /// Takes what the collector grants.
     pub(super) fn grant(&mut self, grant: ClassGrant) -> Result<(), GrantError> {
-        if grant.acknowledged > self.highest {
-            return Err(GrantError { acknowledged: grant.acknowledged, highest: self.highest });
+        if grant.acknowledged > self.next_sequence {
+            return Err(GrantError { acknowledged: grant.acknowledged, highest: self.next_sequence });
         }
         self.granted = grant;
         Ok(())
@@ -108,7 +109,7 @@ impl<B> ClassQueue<B> {
     /// Takes the next batch out that was acknowledged, and that the device does not have: its frames, source and memory.
     pub(super) fn acknowledged(&mut self) -> Option<(Facts, usize, B)> {
         let first = self.batches.front_mut()?;
-        if first.facts.end() > self.granted.acknowledged {
+        if first.end().is_none_or(|end| end > self.granted.acknowledged) {
             return None;
         }
         let memory = first.memory.take()?;
@@ -134,7 +135,7 @@ impl<B> ClassQueue<B> {
         self.batches.retain(|batch| {
             let is_here = batch.memory.is_some();
             // It has arrived, and the memory is all that is missing.
-            if !is_here && batch.facts.end() > self.granted.acknowledged {
+            if !is_here && batch.end().is_some_and(|end| end > self.granted.acknowledged) {
                 self.drops[Cause::ConnectionLost] += u64::from(batch.facts.frames);
             }
             is_here
@@ -221,12 +222,12 @@ mod tests {
         (1..=4).for_each(|frames| queue.push(0, batch(frames)));
         assert!(queue.post().is_none(), "there is no credit yet");
         queue.grant(credit(2, 0)).unwrap();
-        assert_eq!(queue.post().map(|(facts, memory)| (facts.sequence, memory)), Some((0, 1)));
-        assert_eq!(queue.post().map(|(facts, memory)| (facts.sequence, memory)), Some((1, 2)));
+        assert_eq!(queue.post().map(|(sequence, _, memory)| (sequence, memory)), Some((0, 1)));
+        assert_eq!(queue.post().map(|(sequence, _, memory)| (sequence, memory)), Some((1, 2)));
         assert!(queue.post().is_none());
         let bytes = 3 * message_bytes(100);
         queue.grant(ClassGrant { messages: 9, bytes, acknowledged: 0 }).unwrap();
-        assert_eq!(queue.post().map(|(facts, _)| facts.sequence), Some(3));
+        assert_eq!(queue.post().map(|(sequence, ..)| sequence), Some(3));
         assert!(queue.post().is_none());
         assert_eq!((queue.credit(), queue.is_waiting(), queue.under_way()), ((6, 0), true, 3));
     }
@@ -237,10 +238,10 @@ mod tests {
         (1..=2).for_each(|frames| queue.push(5, batch(frames)));
         queue.grant(credit(2, 0)).unwrap();
         let (first, second) = (queue.post().unwrap(), queue.post().unwrap());
-        queue.returned(second.0.sequence, second.1);
+        queue.returned(second.0, second.2);
         queue.grant(credit(2, 3)).unwrap();
         assert!(queue.acknowledged().is_none(), "the device still has the first one");
-        queue.returned(first.0.sequence, first.1);
+        queue.returned(first.0, first.2);
         assert_eq!(queue.acknowledged().map(|(_, source, memory)| (source, memory)), Some((5, 1)));
         assert_eq!(queue.acknowledged().map(|(_, source, memory)| (source, memory)), Some((5, 2)));
         assert!(queue.acknowledged().is_none());
@@ -257,15 +258,15 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_no_collector_takes_is_dropped_and_those_behind_it_go_on() {
+    fn a_batch_that_no_collector_takes_is_dropped_and_those_behind_it_go_on_as_if_it_had_not_been_there() {
         let mut queue = ClassQueue::default();
         queue.push(0, NewBatch { length: 10_000, ..batch(7) });
         queue.push(0, batch(1));
         assert_eq!(queue.too_long(5_000), Some((0, 7)));
         assert_eq!(queue.too_long(5_000), None);
         queue.grant(credit(1, 0)).unwrap();
-        assert_eq!(queue.post().map(|(facts, _)| facts.sequence), Some(7), "the collector will miss them");
-        assert_eq!(queue.drops()[Cause::TooLong], 7);
+        assert_eq!(queue.post().map(|(sequence, ..)| sequence), Some(0), "the collector would miss them");
+        assert_eq!(queue.drops()[Cause::TooLong], 7, "of which it is told");
     }
 
     /// What happens to a queue.
@@ -313,9 +314,9 @@ mod tests {
                     }
                     Event::Post => device.extend(queue.post()),
                     Event::Returned => {
-                        if let Some((facts, memory)) = device.pop_front() {
-                            taken = taken.max(facts.end());
-                            queue.returned(facts.sequence, memory);
+                        if let Some((sequence, facts, memory)) = device.pop_front() {
+                            taken = taken.max(sequence + u64::from(facts.frames));
+                            queue.returned(sequence, memory);
                         }
                     }
                     Event::Acknowledged => {
@@ -325,8 +326,8 @@ mod tests {
                         }
                     }
                     Event::Lost(lost) => {
-                        for (facts, memory) in device.drain(..).skip(lost) {
-                            queue.returned(facts.sequence, memory);
+                        for (sequence, _, memory) in device.drain(..).skip(lost) {
+                            queue.returned(sequence, memory);
                         }
                         queue.disconnected();
                         messages = 0;

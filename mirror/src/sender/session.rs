@@ -211,9 +211,9 @@ impl Session {
     }
 
     /// Adds a batch to what is to be posted.
-    pub(super) fn batch(&mut self, class: Class, facts: Facts, drops: Drops, payload: Buffer) {
+    pub(super) fn batch(&mut self, class: Class, (sequence, facts): (u64, Facts), drops: Drops, payload: Buffer) {
         let Some(mut header) = self.headers.pop() else { return };
-        let Facts { sequence, frames, captured, layout, length } = facts;
+        let Facts { frames, captured, layout, length } = facts;
         let kind = Kind::Batch { class, layout, frames, sequence, captured, drops };
         Header { sender: self.sender, length: u32::try_from(length).unwrap_or(u32::MAX), kind }.write(&mut header);
         let in_flight = &mut self.in_flight[class.index()];
