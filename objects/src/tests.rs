@@ -16,9 +16,9 @@ use sluice_flow::{
 };
 use sluice_offload::OffloadQueue;
 use sluice_offload_soft::SoftNic;
+use tempfile::TempDir;
 
 use super::*;
-use tempfile::TempDir;
 
 const SEED: Seed = Seed([1; 16]);
 
