@@ -1,5 +1,6 @@
 //! The way of a log line to standard error or to the journal: through a buffer of bounded size and a thread of its own, so that who logs,
-//! perhaps with a flow locked, never waits for who reads. What does not fit is dropped and counted, and the log says so itself.
+//! perhaps with a flow locked, never waits for who reads. What does not fit, or is not taken, such as by a disk that is full, is dropped and
+//! counted, and the log says so itself.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -20,19 +21,26 @@ pub(crate) trait LogSink {
     /// Writes lines, given where each ends. Returns how many were not taken.
     fn write_lines(&mut self, lines: &[u8], ends: &[usize]) -> u64;
 
-    /// Says that lines are missing here.
-    fn tell_missing(&mut self, lines: u64);
+    /// Says that lines are missing here. False if that was not taken, either.
+    fn tell_missing(&mut self, lines: u64) -> bool;
 }
 
 impl<W: Write> LogSink for W {
-    /// A closed output is nobody's loss.
-    fn write_lines(&mut self, lines: &[u8], _: &[usize]) -> u64 {
-        let _ = self.write_all(lines);
-        0
+    fn write_lines(&mut self, lines: &[u8], ends: &[usize]) -> u64 {
+        let mut written = 0;
+        while written < lines.len() {
+            match self.write(&lines[written..]) {
+                Ok(0) => break,
+                Ok(count) => written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        ends.iter().map(|end| u64::from(*end > written)).sum()
     }
 
-    fn tell_missing(&mut self, lines: u64) {
-        let _ = writeln!(self, "{lines} log lines are missing here: nobody read standard error");
+    fn tell_missing(&mut self, lines: u64) -> bool {
+        writeln!(self, "{lines} log lines are missing here: standard error did not take them").is_ok()
     }
 }
 
@@ -71,13 +79,13 @@ impl LogWriter {
         Ok((writer.clone(), LastLines(writer)))
     }
 
-    /// Lines that were dropped because nobody read.
+    /// Lines that were dropped.
     pub(crate) fn dropped(&self) -> u64 {
         self.0.dropped.load(Ordering::Relaxed)
     }
 
     fn run(&self, mut sink: impl LogSink) {
-        let (mut taken, mut ends) = (Vec::new(), Vec::new());
+        let (mut taken, mut ends, mut untold) = (Vec::new(), Vec::new(), 0);
         loop {
             let dropped = {
                 let mut lines = self.0.lines.lock();
@@ -89,14 +97,21 @@ impl LogWriter {
                 std::mem::swap(&mut ends, &mut lines.ends);
                 std::mem::take(&mut lines.dropped)
             };
+            tell(&mut sink, &mut untold);
             let refused = sink.write_lines(&taken, &ends);
             self.0.dropped.fetch_add(refused, Ordering::Relaxed);
-            if dropped + refused > 0 {
-                sink.tell_missing(dropped + refused);
-            }
+            untold += dropped + refused;
+            tell(&mut sink, &mut untold);
             taken.clear();
             ends.clear();
         }
+    }
+}
+
+/// Says how many lines are missing, if any are. What is not taken is said another time.
+fn tell(sink: &mut impl LogSink, untold: &mut u64) {
+    if *untold > 0 && sink.tell_missing(*untold) {
+        *untold = 0;
     }
 }
 
@@ -179,6 +194,47 @@ mod tests {
         writeln!(Whole(&mut writer), "the end").unwrap();
         assert_eq!(reading.join().unwrap(), (LINES - dropped, dropped));
         assert_eq!(writer.dropped(), dropped);
+    }
+
+    /// A file on a disk with room for so many bytes.
+    #[derive(Clone, Default)]
+    struct OnDisk {
+        room: Arc<Mutex<usize>>,
+        text: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for OnDisk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut room = self.room.lock();
+            if *room == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            let count = bytes.len().min(*room);
+            *room -= count;
+            self.text.lock().extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_full_disk_does_not_take_is_counted_and_told_once_there_is_room() {
+        let disk = OnDisk::default();
+        let (mut writer, last) = LogWriter::start(disk.clone()).unwrap();
+        let mut write = |line: &str| {
+            writer.write_all(line.as_bytes()).unwrap();
+            while !last.wait() {}
+            writer.dropped()
+        };
+        *disk.room.lock() = 6;
+        assert_eq!([write("one\n"), write("two\n"), write("three\n")], [0, 1, 2]);
+        *disk.room.lock() = 1_000;
+        assert_eq!(write("four\n"), 2);
+        let told = "2 log lines are missing here: standard error did not take them\n";
+        assert_eq!(String::from_utf8_lossy(&disk.text.lock()), format!("one\ntw{told}four\n"));
     }
 
     /// Writes what is formatted in one piece, as the layer of tracing-subscriber does.

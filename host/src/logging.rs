@@ -70,7 +70,7 @@ pub struct LogReport {
     pub errors: u64,
     /// Warnings, likewise.
     pub warnings: u64,
-    /// Lines that were dropped because nobody read standard error.
+    /// Lines that were dropped because nobody read standard error, or it did not take them.
     pub dropped_lines: u64,
 }
 

@@ -375,7 +375,7 @@ static OTHERS: &[Measure] = &[
     at_ports(PORT_BYTES, "tx", |now| ports(now, |port| port.tx_bytes)),
     counter(
         "sluice_log_lines_dropped_total",
-        "Log lines that nobody read in time.",
+        "Log lines that nobody read in time, or that could not be written.",
         One(|now| now.log.map(|log| log.dropped_lines).into()),
     ),
     log_messages("error", |now| now.log.map(|log| log.errors).into()),
