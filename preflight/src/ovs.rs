@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     offloads: bool,
+    /// Whether it is Sluice that it hands its flows to.
+    hands_over: bool,
     interfaces: Vec<String>,
 }
 
@@ -37,6 +39,11 @@ pub fn check(machine: &Machine, setup: &Setup<'_>) -> Check {
     };
     if !answer.offloads {
         return Check::ok(NAME, format!("ovs-vswitchd (process {pid}) keeps to software: hw-offload is not \"true\""));
+    }
+    if answer.hands_over {
+        let finding =
+            format!("ovs-vswitchd (process {pid}) hands its flows over: its first hw-offload-priority is sluice");
+        return Check::ok(NAME, finding);
     }
     let shared: Vec<_> = setup
         .ports
@@ -91,7 +98,56 @@ fn understood(reply: &Value) -> Option<Answer> {
     let rows = |index: usize| reply["result"][index]["rows"].as_array();
     // A map is ["map", [[key, value], ...]].
     let settings = rows(0)?.first()?["other_config"][1].as_array()?;
-    let offloads = settings.iter().any(|pair| pair[0] == "hw-offload" && pair[1] == "true");
+    let setting = |key: &str| settings.iter().find(|pair| pair[0] == key)?[1].as_str();
+    let offloads = setting("hw-offload") == Some("true");
+    // As lib/dpif-offload.c of Open vSwitch reads it.
+    let first = setting("hw-offload-priority").and_then(|names| names.split(',').find(|name| !name.is_empty()));
     let interfaces = rows(1)?.iter().filter_map(|row| Some(row["name"].as_str()?.to_owned())).collect();
-    Some(Answer { offloads, interfaces })
+    Some(Answer { offloads, hands_over: first == Some("sluice"), interfaces })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Read;
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+    use crate::check::Verdict;
+
+    /// What is said of an ovs-vswitchd with these settings, which has an interface p0.
+    fn found(settings: Value) -> Check {
+        let folder = tempfile::tempdir().unwrap();
+        let machine = Machine { root: folder.path().into(), ovs_run_dir: folder.path().into() };
+        fs::create_dir_all(machine.path("/proc/77")).unwrap();
+        fs::write(machine.path("/proc/77/comm"), "ovs-vswitchd\n").unwrap();
+        fs::write(machine.ovs_run_dir.join("ovs-vswitchd.pid"), "77\n").unwrap();
+        let listener = UnixListener::bind(machine.ovs_run_dir.join("db.sock")).unwrap();
+        let rows = |row: Value| json!({ "rows": [row] });
+        let result = [rows(json!({ "other_config": ["map", settings] })), rows(json!({ "name": "p0" }))];
+        let reply = json!({ "id": 0, "error": null, "result": result }).to_string();
+        let database = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+            stream.write_all(reply.as_bytes()).unwrap();
+        });
+        let setup = Setup { backend: "tc", device: "tc0", needs: &[], ports: vec![("p0".into(), false)], agent: None };
+        let check = check(&machine, &setup);
+        database.join().unwrap();
+        check
+    }
+
+    #[test]
+    fn an_open_vswitch_that_hands_its_flows_over_is_as_it_should_be() {
+        let offloads = ["hw-offload", "true"];
+        let handed_over = found(json!([offloads, ["hw-offload-priority", "sluice,tc"]]));
+        assert_eq!(handed_over.verdict, Verdict::Ok, "{handed_over}");
+        assert!(handed_over.finding.contains("(process 77) hands its flows over"), "{handed_over}");
+        for settings in [json!([offloads]), json!([offloads, ["hw-offload-priority", "tc,sluice"]])] {
+            assert_eq!(found(settings).verdict, Verdict::Refuses, "its tc has the ports");
+        }
+        let kept = found(json!([["hw-offload", "false"], ["hw-offload-priority", "sluice"]]));
+        assert!(kept.verdict == Verdict::Ok && kept.finding.contains("keeps to software"), "{kept}");
+    }
 }
