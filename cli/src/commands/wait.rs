@@ -57,10 +57,38 @@ fn look(run_dir: &Path, limit: Option<Duration>) -> Result<String, CliError> {
 
 /// Whether an agent that starts looks like this: no socket yet, the one of an agent that was killed, or one that closes.
 fn may_pass(error: &CliError) -> bool {
-    use io::ErrorKind::{ConnectionRefused, ConnectionReset, NotFound, TimedOut, UnexpectedEof, WouldBlock};
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, TimedOut, UnexpectedEof, WouldBlock,
+    };
     match error {
         CliError::NoAgent { source, .. } => matches!(source.kind(), NotFound | ConnectionRefused | WouldBlock),
-        CliError::Lost(source) => matches!(source.kind(), ConnectionReset | TimedOut | UnexpectedEof),
+        CliError::Lost(source) => {
+            matches!(source.kind(), BrokenPipe | ConnectionReset | TimedOut | UnexpectedEof)
+        }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::net::UnixListener;
+
+    use sluice_control::control_socket;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_that_ends_before_it_takes_the_connection_is_no_reason_to_give_up() {
+        let folder = std::env::temp_dir().join(format!("sluice-wait-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let listener = UnixListener::bind(control_socket(&folder)).unwrap();
+        let mut connection = Connection::open(&folder, None).unwrap();
+        drop(listener);
+        let lost = connection.text(READY_COMMAND, &[]).unwrap_err();
+        assert!(may_pass(&lost), "{lost}");
+        let refused = Connection::open(&folder, None).err().unwrap();
+        assert!(may_pass(&refused), "{refused}");
+        fs::remove_dir_all(&folder).unwrap();
     }
 }
