@@ -12,6 +12,7 @@ use pcap_file::{DataLink, Endianness, PcapError, PcapResult};
 mod option {
     pub(super) const END: u16 = 0;
     pub(super) const TIME_RESOLUTION: u16 = 9;
+    pub(super) const CHECK_SEQUENCE: u16 = 13;
     pub(super) const TIME_OFFSET: u16 = 14;
 }
 
@@ -35,6 +36,8 @@ pub(crate) struct Interface {
     pub(crate) resolution: u8,
     /// Seconds that are added to each time.
     pub(crate) offset: i64,
+    /// Bytes of FCS that each frame has.
+    pub(crate) check_sequence: u8,
 }
 
 /// A block without what is around its body.
@@ -100,7 +103,7 @@ impl Interface {
     fn read(body: &Fields<'_>) -> Option<Self> {
         let link = DataLink::from(u32::from(body.half(0)?));
         // If it does not say otherwise, times are in microseconds since 1970.
-        let mut interface = Self { link, snap_length: body.word(4)?, resolution: 6, offset: 0 };
+        let mut interface = Self { link, snap_length: body.word(4)?, resolution: 6, offset: 0, check_sequence: 0 };
         let mut at = 8;
         // The end of the block is the end of the list, too.
         while let Some((code, length)) = body.half(at).zip(body.half(at + 2))
@@ -110,6 +113,7 @@ impl Interface {
             let value = body.bytes.get(at + 4..)?.get(..length)?;
             match code {
                 option::TIME_RESOLUTION => [interface.resolution] = <[u8; 1]>::try_from(value).ok()?,
+                option::CHECK_SEQUENCE => [interface.check_sequence] = <[u8; 1]>::try_from(value).ok()?,
                 option::TIME_OFFSET => {
                     let value = value.try_into().ok()?;
                     let is_big = body.endianness.is_big();

@@ -42,6 +42,16 @@ pub struct Frame {
     pub is_cut: bool,
 }
 
+impl Frame {
+    /// That of a record which says how long the frame was with its FCS, and of an interface which says how long that was.
+    fn new(time: Option<Duration>, mut data: Vec<u8>, original_length: u32, check_sequence: usize) -> Self {
+        let original_length = usize::try_from(original_length).unwrap_or(usize::MAX);
+        let missing = original_length.saturating_sub(data.len());
+        data.truncate(data.len().saturating_sub(check_sequence.saturating_sub(missing)));
+        Self { time, data, is_cut: missing > check_sequence }
+    }
+}
+
 /// Why a capture cannot be read on.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
@@ -132,8 +142,9 @@ fn next_record<R: Read>(source: &mut Source<R>, parser: &PcapParser) -> Result<O
         TsResolution::MicroSecond => Duration::from_micros(fraction.into()),
         TsResolution::NanoSecond => Duration::from_nanos(fraction.into()),
     };
-    let is_cut = data.len() < original_length as usize;
-    Ok(Some(Frame { time: Some(Duration::from_secs(seconds.into()) + fraction), data, is_cut }))
+    let time = Some(Duration::from_secs(seconds.into()) + fraction);
+    let check_sequence = check_sequence(u32::from(parser.header().datalink));
+    Ok(Some(Frame::new(time, data, original_length, check_sequence)))
 }
 
 fn next_block<R: Read>(source: &mut Source<R>, section: &mut Section) -> Result<Option<Frame>, CaptureError> {
@@ -199,12 +210,18 @@ impl<'a> Packet<'a> {
             data = data.get(..most).unwrap_or(data);
         }
         let time = self.time.map(|units| interface.time(units));
-        Frame { time, data: data.to_vec(), is_cut: data.len() < original_length }
+        Frame::new(time, data.to_vec(), self.original_length, interface.check_sequence.into())
     }
 }
 
+/// Bytes of FCS that every frame has, by the upper bits of the field that says the link type in a classic header: whether it is said,
+/// and how many half-words (draft-ietf-opsawg-pcap, 4).
+fn check_sequence(link: u32) -> usize {
+    const IS_SAID: u32 = 0x0400_0000;
+    if link & IS_SAID == 0 { 0 } else { 2 * (link >> 28) as usize }
+}
+
 fn check_link(link: DataLink, position: u64) -> Result<(), CaptureError> {
-    // The upper bits of the classic header's field say how long the frame check sequence is.
     if u32::from(link) & 0x03ff_ffff == u32::from(DataLink::ETHERNET) {
         return Ok(());
     }

@@ -132,6 +132,21 @@ fn each_section_has_its_own_byte_order_and_interfaces() {
 }
 
 #[test]
+fn a_frame_check_sequence_is_no_part_of_a_frame() {
+    let captured = |data: &[u8], is_cut| Frame { time: Some(Duration::from_secs(1)), data: data.to_vec(), is_cut };
+    let wanted = [captured(b"frame", false), captured(b"frame", false), captured(b"fra", true), captured(b"", false)];
+    let records: [(&[u8], u32); 4] = [(b"frame_FCS", 9), (b"frame_F", 9), (b"fra", 9), (b"FC", 2)];
+    let of_classic: Vec<_> = records.iter().map(|(data, length)| (1, 0, *length, *data)).collect();
+    assert_eq!(frames(&classic(1 | 0x2400_0000, &of_classic)), (wanted.to_vec(), None));
+    let interface = block(1, &words(&[1 << 16, 60, 0x000d_0001, 0x0400_0000, 0]));
+    let packets = records.map(|(data, length)| {
+        let captured = u32::try_from(data.len()).unwrap();
+        block(6, &[&words(&[0, 0, 1_000_000, captured, length])[..], data].concat())
+    });
+    assert_eq!(frames(&[section(), interface, packets.concat()].concat()), (wanted.to_vec(), None));
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_place_after_the_frames_before_it() {
     let good = classic(1, &[(10, 0, 4, b"abcd"), (11, 0, 4, b"efgh")]);
     let (before, error) = frames(&good[..good.len() - 1]);
@@ -169,7 +184,7 @@ fn what_is_wrong_is_said_with_its_place_after_the_frames_before_it() {
 fn what_is_no_capture_of_ethernet_is_refused() {
     let cooked = frames(&classic(113, &[])).1;
     assert_eq!(cooked.as_deref(), Some("link type LINUX_SLL (113) at byte 20; only Ethernet can be replayed"));
-    assert_eq!(frames(&classic(1 | 0x1400_0000, &[(1, 0, 1, b"a")])).0.len(), 1, "with a frame check sequence");
+    assert_eq!(frames(&classic(1 | 0x2400_0000, &[(1, 0, 5, b"a")])).0.len(), 1, "with a frame check sequence");
     let raw = [section(), interface(101), block(6, &words(&[0, 0, 0, 0, 0]))].concat();
     let error = frames(&raw).1;
     assert_eq!(error.as_deref(), Some("link type RAW (101) at byte 60; only Ethernet can be replayed"));
@@ -184,7 +199,13 @@ fn what_is_no_capture_of_ethernet_is_refused() {
 
 #[test]
 fn times_of_any_resolution_are_read_without_overflow() {
-    let interface = |resolution, offset| Interface { link: DataLink::ETHERNET, snap_length: 0, resolution, offset };
+    let interface = |resolution, offset| Interface {
+        link: DataLink::ETHERNET,
+        snap_length: 0,
+        resolution,
+        offset,
+        check_sequence: 0,
+    };
     for resolution in 0..=255 {
         for offset in [i64::MIN, i64::MAX] {
             interface(resolution, offset).time(u64::MAX);
