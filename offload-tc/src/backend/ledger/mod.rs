@@ -13,9 +13,9 @@ pub(crate) mod chains;
 pub(crate) mod dumps;
 pub(crate) mod record;
 pub(crate) mod removals;
+mod slots;
 pub(crate) mod strays;
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -30,6 +30,8 @@ use self::chains::Chains;
 use self::dumps::Dumps;
 use self::record::{Entry, FirstReadings, Guard, Place, Record, Seen, State, handle_of, index_of, life_of};
 use self::removals::{LateCompletions, PendingRemoval, PendingRemovals};
+pub(crate) use self::slots::ShardCursor;
+use self::slots::{MOST, SHARDS, Shard, Slot, index, narrow, split};
 use self::strays::Strays;
 use super::counted::Counted;
 use crate::label::Label;
@@ -37,42 +39,6 @@ use crate::marks::AgentId;
 use crate::priorities::Priorities;
 use crate::wire::filter::{Filter, FilterId, FilterView};
 use crate::wire::rule_view::RuleView;
-
-const SHARDS: usize = 64;
-/// Handles up to here are adopted: more rules than any machine has, and few enough that an absurd handle does not take much
-/// memory.
-const MOST: u32 = 1 << 24;
-
-#[derive(Default)]
-struct Slot {
-    /// How many rules it has had; the upper half of the handle.
-    life: u32,
-    state: State,
-    record: Option<Record>,
-}
-
-#[derive(Default)]
-struct Shard {
-    slots: Vec<Slot>,
-    /// Vacant slots, each with the last listing that began before it became vacant.
-    free: VecDeque<(u32, u64)>,
-}
-
-/// The shard that a worker uses next.
-#[derive(Debug)]
-pub(crate) struct ShardCursor(usize);
-
-impl ShardCursor {
-    /// The cursor of one of several workers, each of which begins at another shard.
-    pub(crate) const fn new(number: usize) -> Self {
-        Self(number.wrapping_mul(SHARDS / 2 + 1))
-    }
-
-    const fn next(&mut self) -> usize {
-        self.0 = self.0.wrapping_add(1);
-        self.0 % SHARDS
-    }
-}
 
 /// All rules, with the priorities, chains and pending removals that depend on them.
 pub(crate) struct Ledger {
@@ -404,34 +370,6 @@ impl Ledger {
     }
 }
 
-impl Slot {
-    /// Whether its rule is installed, and as an entry shows it.
-    fn is_installed_as(&self, shown: &Entry) -> bool {
-        let is_same = |record: &Record| record.settlements == shown.record.settlements;
-        self.state == State::Installed && self.record.as_ref().is_some_and(is_same)
-    }
-
-    fn occupy(&mut self, record: Record, index: u32) -> Handle {
-        self.life = self.life.wrapping_add(1);
-        self.state = State::Arriving;
-        self.record = Some(record);
-        handle_of(self.life, index)
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the kernel has 32 bits for handles, and memory ends before")]
-const fn narrow(local: usize) -> u32 {
-    local as u32
-}
-
-const fn split(index: u32) -> (usize, usize) {
-    (index as usize % SHARDS, index as usize / SHARDS)
-}
-
-fn index(shard: usize, local: u32) -> u32 {
-    local * narrow(SHARDS) + narrow(shard)
-}
-
 #[cfg(test)]
 mod tests {
     use super::record::filter_id;
@@ -601,10 +539,5 @@ mod tests {
         ledger.finish_adoption();
         let names: Vec<_> = (0..4).map(|_| filter_id(PLACE, arrive(&ledger, 1, 3)).handle).collect();
         assert_eq!(names, [2, 66, 194, 258], "those between, and then those behind");
-    }
-
-    #[test]
-    fn a_slot_of_the_ledger_is_small() {
-        assert!(size_of::<Slot>() <= 80, "{}", size_of::<Slot>());
     }
 }
