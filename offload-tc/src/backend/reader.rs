@@ -173,7 +173,7 @@ fn reading(core: &Core, view: &FilterView<'_>, pass: Pass) -> Result<Option<Read
     let rule = RuleView::new(view)?;
     if !Label::read(rule.cookies).is_some_and(|label| core.ledger.may_own(label.agent)) {
         if owner_of_end(rule.cookies[0]) == Some(core.agent) {
-            core.ledger.chains.note_taken(&rule.id, Counted::listed(&rule).total().packets);
+            core.ledger.chains.note_taken(&rule.id, pass.dump, Counted::listed(&rule).total().packets);
         }
         core.mirrors.show(&rule, pass.of_mirrors);
         return Ok(None);

@@ -45,8 +45,10 @@ struct Chain {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct End {
     kind: EndKind,
-    /// Packets that it had taken when it was last listed; `None` if nobody knows with how many it began.
+    /// The most packets that a listing has shown; `None` if nobody knows with how many it began.
     taken: Option<u64>,
+    /// The last listing that began before it was put in: that one, and those before it, may show the end that was there then.
+    settled: u64,
 }
 
 /// What the end of a chain does to the packets that it passes on.
@@ -107,14 +109,14 @@ impl Chains {
         }
     }
 
-    /// A chain has a new end at a hook.
-    pub(crate) fn add_end(&self, hook: Hook, chain: ChainId, kind: EndKind) {
+    /// A chain has a new end at a hook. `last` is the last listing that has begun by now.
+    pub(crate) fn add_end(&self, hook: Hook, chain: ChainId, kind: EndKind, last: u64) {
         let mut shard = self.shard(chain).lock();
         let ends = &mut shard.entry(chain).or_default().ends;
         let known = ends.get(&hook).map(|end| end.kind).unwrap_or_default();
         // Two workers may have made one each: a plain one never takes the place of another.
         let kind = if known.serves(kind) { known } else { kind };
-        ends.insert(hook, End { kind, taken: Some(0) });
+        ends.insert(hook, End { kind, taken: Some(0), settled: last });
     }
 
     /// A chain has an end at a hook that was there before.
@@ -129,14 +131,15 @@ impl Chains {
         shard.get(&chain).and_then(|chain| chain.ends.get(&id.hook)).map(|end| end.kind).unwrap_or_default()
     }
 
-    /// An end was listed, with the packets that it has taken.
-    pub(crate) fn note_taken(&self, id: &FilterId, packets: u64) {
+    /// A listing shows an end, with the packets that it has taken. Of two listings at a time, the one may show less than the other has shown.
+    pub(crate) fn note_taken(&self, id: &FilterId, dump: u64, packets: u64) {
         let chain = ChainId(id.chain);
         let mut shard = self.shard(chain).lock();
-        let Some(end) = shard.get_mut(&chain).and_then(|chain| chain.ends.get_mut(&id.hook)) else { return };
-        let before = end.taken.replace(packets).unwrap_or(packets);
-        // One that was put in anew counts from zero.
-        let more = packets.checked_sub(before).unwrap_or(packets);
+        let end = shard.get_mut(&chain).and_then(|chain| chain.ends.get_mut(&id.hook));
+        let Some(end) = end.filter(|end| end.settled < dump) else { return };
+        let before = end.taken.unwrap_or(packets);
+        end.taken = Some(before.max(packets));
+        let more = packets.saturating_sub(before);
         self.misses.fetch_add(more, Ordering::Relaxed);
         if end.kind != EndKind::GoesOn {
             self.counted_twice.fetch_add(more, Ordering::Relaxed);
@@ -265,7 +268,7 @@ mod tests {
         assert_eq!(has_end(ChainId(5)).unwrap_err().label(), "action");
         chains.open(ChainId(5));
         assert_eq!(has_end(ChainId(5)), Ok(false));
-        chains.add_end(HOOK, ChainId(5), EndKind::Plain);
+        chains.add_end(HOOK, ChainId(5), EndKind::Plain, 0);
         assert_eq!(has_end(ChainId(5)), Ok(true));
         chains.forget(HOOK);
         assert_eq!(has_end(ChainId(5)), Ok(false));
@@ -277,7 +280,7 @@ mod tests {
         let both = [ChainId(5), ChainId(6)];
         for chain in both {
             chains.open(chain);
-            chains.add_end(HOOK, chain, EndKind::Plain);
+            chains.add_end(HOOK, chain, EndKind::Plain, 0);
         }
         let have_ends = || both.map(|chain| chains.has_end(HOOK, chain, EndKind::Plain).unwrap());
         for (chain, priority) in [(0, 5), (5, 61_004), (0, LAST_PRIORITY), (0, 0)] {
@@ -298,12 +301,12 @@ mod tests {
         chains.adopt_end(HOOK, ChainId(5));
         let serves = |kind| chains.has_end(HOOK, ChainId(5), kind).unwrap();
         assert_eq!([EndKind::Plain, EndKind::Forgets].map(serves), [true, false]);
-        chains.add_end(HOOK, ChainId(5), EndKind::Forgets);
+        chains.add_end(HOOK, ChainId(5), EndKind::Forgets, 0);
         assert_eq!([EndKind::Plain, EndKind::Forgets].map(serves), [true, true]);
-        chains.add_end(HOOK, ChainId(5), EndKind::Plain);
+        chains.add_end(HOOK, ChainId(5), EndKind::Plain, 0);
         assert!(serves(EndKind::Forgets), "another worker came later, and has changed nothing");
         assert!(!serves(EndKind::GoesOn));
-        chains.add_end(HOOK, ChainId(5), EndKind::GoesOn);
+        chains.add_end(HOOK, ChainId(5), EndKind::GoesOn, 0);
         assert_eq!([EndKind::Plain, EndKind::Forgets, EndKind::GoesOn].map(serves), [true, false, true]);
     }
 
@@ -312,25 +315,42 @@ mod tests {
         let chains = Chains::default();
         chains.adopt_end(HOOK, ChainId(5));
         let id = end_id(HOOK, 5);
-        chains.note_taken(&id, 100);
+        chains.note_taken(&id, 1, 100);
         assert_eq!(chains.misses(), 0, "they were before");
-        chains.note_taken(&id, 103);
-        chains.add_end(HOOK, ChainId(5), EndKind::Forgets);
-        chains.note_taken(&id, 2);
-        chains.note_taken(&id, 2);
-        chains.note_taken(&end_id(HOOK, 6), 50);
+        chains.note_taken(&id, 2, 103);
+        chains.add_end(HOOK, ChainId(5), EndKind::Forgets, 2);
+        chains.note_taken(&id, 3, 2);
+        chains.note_taken(&id, 4, 2);
+        chains.note_taken(&end_id(HOOK, 6), 4, 50);
         assert_eq!((chains.misses(), chains.counted_twice()), (5, 5));
-        chains.add_end(HOOK, ChainId(5), EndKind::GoesOn);
-        chains.note_taken(&id, 4);
+        chains.add_end(HOOK, ChainId(5), EndKind::GoesOn, 4);
+        chains.note_taken(&id, 5, 4);
         assert_eq!((chains.misses(), chains.counted_twice()), (9, 5));
+    }
+
+    #[test]
+    fn what_a_listing_shows_late_is_counted_once() {
+        let chains = Chains::default();
+        chains.add_end(HOOK, ChainId(5), EndKind::Forgets, 0);
+        let id = end_id(HOOK, 5);
+        // Of two listings at a time, the one that saw the end later comes first.
+        for (dump, packets) in [(1, 900), (3, 1_002), (2, 1_000), (4, 1_003)] {
+            chains.note_taken(&id, dump, packets);
+        }
+        assert_eq!(chains.misses(), 1_003);
+        chains.add_end(HOOK, ChainId(5), EndKind::GoesOn, 5);
+        chains.note_taken(&id, 5, 1_003);
+        assert_eq!(chains.misses(), 1_003, "this listing saw the end before");
+        chains.note_taken(&id, 6, 4);
+        assert_eq!((chains.misses(), chains.counted_twice()), (1_007, 1_003));
     }
 
     #[test]
     fn a_closed_chain_gives_its_ends_back_once() {
         let chains = Chains::default();
         chains.open(ChainId(21));
-        chains.add_end(HOOK, ChainId(21), EndKind::Plain);
-        chains.add_end(Hook::Block { number: 3 }, ChainId(21), EndKind::Plain);
+        chains.add_end(HOOK, ChainId(21), EndKind::Plain, 0);
+        chains.add_end(Hook::Block { number: 3 }, ChainId(21), EndKind::Plain, 0);
         assert_eq!(chains.close(ChainId(21)).len(), 2);
         assert!(chains.close(ChainId(21)).is_empty());
     }

@@ -242,11 +242,11 @@ impl Queue {
                     EndKind::Plain => Request::Add(end),
                     EndKind::Forgets | EndKind::GoesOn => Request::Replace(end),
                 };
-                let known = &self.writer.core.ledger.chains;
+                let ledger = &self.writer.core.ledger;
                 match self.writer.installer.submit_one(request) {
-                    Ok(_) => known.add_end(hook, chain, kind),
+                    Ok(_) => ledger.chains.add_end(hook, chain, kind, ledger.dumps.last()),
                     // Another worker may have been quicker, or an end was forgotten that is still there.
-                    Err(refusal) if failure::is_duplicate(&refusal) => known.adopt_end(hook, chain),
+                    Err(refusal) if failure::is_duplicate(&refusal) => ledger.chains.adopt_end(hook, chain),
                     Err(refusal) => return Err(failure::refine(refusal, hook, ports)),
                 }
             }
