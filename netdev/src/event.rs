@@ -69,7 +69,7 @@ pub enum Event {
         /// Now.
         to: Option<SwitchId>,
     },
-    /// A device is a member of another one.
+    /// A device is a member of another one, also one that has only appeared, or is none any more.
     MasterChanged {
         /// The device.
         port: Port,

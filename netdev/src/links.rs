@@ -119,7 +119,12 @@ impl Links {
         let Some(known) = self.devices.get_mut(&ifindex) else {
             self.last.0 += 1;
             let known = Known { device, generation: self.last, qdisc: None };
-            events.push(Event::Appeared(known.port()));
+            let port = known.port();
+            events.push(Event::Appeared(port.clone()));
+            // Where notifications were lost, a device is a member already when it is first seen.
+            if let to @ Some(_) = known.device.master {
+                events.push(Event::MasterChanged { port, from: None, to });
+            }
             self.devices.insert(ifindex, known);
             return;
         };

@@ -36,6 +36,22 @@ fn a_nic_that_goes_to_switchdev_mode_has_a_switch_from_then_on() {
 }
 
 #[test]
+fn a_device_that_is_a_member_when_it_is_first_seen_has_joined() {
+    let mut links = Links::default();
+    let mut member = read_device("link-veth");
+    member.master = Some(Ifindex(77));
+    let seen = || Snapshot { devices: vec![member.clone()], ..Snapshot::default() };
+    let mut events = vec![];
+    links.become_equal(seen(), &mut events);
+    let port = links.at(Ifindex(3)).unwrap().port();
+    let joined = Event::MasterChanged { port: port.clone(), from: None, to: Some(Ifindex(77)) };
+    assert_eq!(events, [Event::Appeared(port), joined]);
+    events.clear();
+    links.become_equal(seen(), &mut events);
+    assert_eq!(events, [], "once");
+}
+
+#[test]
 fn what_devlink_says_is_truer_than_the_name_of_the_port() {
     let mut links = Links::default();
     // An old driver calls the representor of a function by a number.

@@ -49,6 +49,8 @@ fn after_an_overrun_the_difference_is_told_and_nothing_is_missing(space: &Space)
     space.run("tc qdisc del dev unhooked clsact");
     space.run("ip link set joins master bond0");
     space.run("ip link add comes type dummy");
+    space.run("ip link add member type dummy");
+    space.run("ip link set member master bond0");
 
     let events = events(&mut monitor);
     let lost = events.iter().position(|event| *event == Event::Resynchronised).expect("an overrun");
@@ -65,6 +67,8 @@ fn after_an_overrun_the_difference_is_told_and_nothing_is_missing(space: &Space)
         Event::QdiscRemoved { port: unhooked, qdisc: IngressQdisc::CLSACT, by: None },
         Event::MasterChanged { port: joins, from: None, to: Some(master.ifindex) },
         Event::Appeared(now("comes")),
+        Event::Appeared(now("member")),
+        Event::MasterChanged { port: now("member"), from: None, to: Some(master.ifindex) },
     ] {
         assert!(told.contains(&event), "{event:#?} is not among {told:#?}");
     }
