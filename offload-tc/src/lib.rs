@@ -27,7 +27,8 @@
 //! - `check_pkt_len` compares the length that a packet came with (`tcf_police_mtu_check`), OVS the one that it has. Behind a
 //!   push or pop that changes it the action is refused in the same flow; in a later chain it compares the former.
 //! - Behind `ct()`, which puts fragments together, `check_pkt_len` compares the length of the whole packet, OVS that of its largest
-//!   fragment. The action is refused in the same flow, and in a later chain where the match says that the packet is tracked.
+//!   fragment. The action is refused in the same flow, and in a later chain unless the match says that the packet is not tracked, is a
+//!   fragment or is no IP. If `ct_clear` comes between `ct()` and such a chain, the packet is not tracked there, and compared as a whole.
 //! - Of Geneve's headers that packets get, none says that it has a critical option (`act_tunnel_key`); those of OVS say so where one is.
 //! - Of the total length of Geneve options, only the bits that are set in the wanted length are compared.
 //!

@@ -258,26 +258,41 @@ fn the_length_of_a_packet_is_not_compared_behind_what_changes_it() {
 fn the_length_of_a_packet_that_was_tracked_is_not_compared() {
     const CHECK: &str = "check_pkt_len(size=200,gt(2),le(3))";
     let (first, later) = ("in_port(1),eth_type(0x0800)", "recirc_id(7),in_port(1),eth_type(0x0800),ipv4(frag=no)");
-    let tracked = format!("ct_state(+trk+est),{later}");
+    let in_state = |state: &str, key: &str| format!("ct_state({state}),{key}");
     for (key, actions) in [
         (first, format!("ct(zone=5),{CHECK}")),
         (first, format!("ct(commit),ct_clear,{CHECK}")),
         (first, format!("check_pkt_len(size=100,gt(ct,{CHECK}),le(3))")),
-        (&tracked, CHECK.into()),
+        (&in_state("+trk+est", later), CHECK.into()),
+        (&in_state("+trk", first), CHECK.into()),
+        // Nothing says that the chain is not behind ct().
+        (later, CHECK.into()),
+        ("recirc_id(7),in_port(1)", CHECK.into()),
+        ("recirc_id(7),in_port(1),eth_type(0x86dd)", CHECK.into()),
+        (&in_state("-new", later), CHECK.into()),
     ] {
         let words = refusal(NEW, key, &actions);
         assert!(words.starts_with("action check_pkt_len: ") && words.contains("fragments"), "{key} {actions}: {words}");
+        assert_eq!(
+            words.contains("match ct_state(-trk)"),
+            key.contains("recirc_id") && !key.contains("+trk"),
+            "{words}"
+        );
     }
-    let untracked = format!("ct_state(-trk),{later}");
     for (key, actions) in [
         (first, "ct_clear,check_pkt_len(size=200,gt(2),le(3))"),
         (first, "check_pkt_len(size=200,gt(ct(zone=5),2),le(ct,recirc(7)))"),
-        (later, CHECK),
-        (&untracked, CHECK),
+        ("recirc_id(0),in_port(1),eth_type(0x0800)", CHECK),
+        (&in_state("-trk", later), CHECK),
+        // Neither has come out of ct(), which puts fragments together and drops what is no IP.
+        (&later.replace("frag=no", "frag=later"), CHECK),
+        (&later.replace("frag=no", "frag=first"), CHECK),
+        ("recirc_id(7),in_port(1),eth_type(0x0806)", CHECK),
     ] {
         let made = rule(NEW, key, actions);
         assert!(made.is_ok(), "{key} {actions}: {made:?}");
     }
+    assert!(rule(Lab { is_hardware_alone: true, ..HARDWARE }, later, CHECK).is_ok(), "which takes no ct()");
 }
 
 #[test]

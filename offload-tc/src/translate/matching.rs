@@ -1,6 +1,7 @@
 //! Translates a match into keys of flower: each bit is taken, or refused by the name of its field.
 
 use sluice_flow::cause::Cause;
+use sluice_flow::chain::ChainId;
 use sluice_flow::consume::Remainder;
 use sluice_flow::field::{Attribute, FRAGMENT_FIRST, FRAGMENT_LATER, FRAGMENT_NO, Field, MPLS_ENTRIES, MPLS_PRESENT};
 use sluice_flow::key::Match;
@@ -37,6 +38,9 @@ pub(super) struct Matched {
 /// (`execute_check_pkt_len`), and without padding.
 pub(super) const LENGTH_OF_TRACKED: &str =
     "behind ct() tc compares the length of all fragments together, OVS that of the largest";
+/// The same in a later chain of which nothing says that its packets come there without `ct()`.
+const LENGTH_IN_LATER_CHAIN: &str = "the chain may be behind ct(), where tc compares the length of all fragments together, OVS that of the \
+                                     largest; if it is not, match ct_state(-trk)";
 
 /// What is certain about every packet that matches.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,6 +82,10 @@ pub(super) fn translate(full: &Match, device: Device, context: &dyn Context) -> 
     consumer.connection()?;
     consumer.tunnel(device)?;
     consumer.rest.refuse_left("flower has no key for it")?;
+    // Hardware alone takes no ct().
+    if consumer.may_be_put_together(chain) && !context.is_hardware_alone() {
+        consumer.shape.stale_length.get_or_insert(LENGTH_IN_LATER_CHAIN);
+    }
     let Consumer { rest, mut flower, spelling, shape, caveats, .. } = consumer;
     rest.finish()?;
     flower.keys.sort_unstable_by_key(|key| key.key);
@@ -377,9 +385,8 @@ impl Consumer<'_> {
             return Ok(());
         }
         // `fl_classify` does not ask for `FLOW_DISSECTOR_F_PARSE_1ST_FRAG`.
-        let is_fragment = self.flower.get(Key::Flags).is_some_and(|(value, _)| value & FRAGMENT != 0);
         match self.first_matched(attributes) {
-            Some(field) if is_fragment => Err(refuse(field, "flower reads no transport header of a fragment")),
+            Some(field) if self.is_fragment() => Err(refuse(field, "flower reads no transport header of a fragment")),
             Some(field) if self.are_zeros(before) => {
                 Err(refuse(field, "flower reads zeros in every first fragment; match frag=no"))
             }
@@ -435,6 +442,20 @@ impl Consumer<'_> {
         }
         self.flower.keys.push(found);
         Ok(())
+    }
+
+    /// Whether act_ct may have put packets together in an earlier chain. What it has put together is no fragment there, and matches `frag=no`.
+    fn may_be_put_together(&self, chain: u32) -> bool {
+        let tracked = u128::from(TRACKED);
+        let (value, mask) = (self.full.key.get(Field::CtState), self.full.mask.get(Field::CtState));
+        let is_untracked = mask & tracked != 0 && value & tracked == 0;
+        let may_be_ip = matches!(self.shape.eth_type, None | Some(ethernet::IPV4 | ethernet::IPV6));
+        chain != ChainId::ROOT.0 && may_be_ip && !is_untracked && !self.is_fragment()
+    }
+
+    /// Whether all packets that match are fragments.
+    fn is_fragment(&self) -> bool {
+        self.flower.get(Key::Flags).is_some_and(|(value, _)| value & FRAGMENT != 0)
     }
 
     /// A refusal that depends on the port's device.
