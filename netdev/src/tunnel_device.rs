@@ -114,10 +114,12 @@ impl WantedTunnel {
     }
 }
 
-/// Returns whether a network device can have this name (`dev_valid_name` in the kernel).
+/// Returns whether a network device can have this name (`dev_valid_name` in the kernel). Of one with a percent sign the kernel makes another:
+/// of `vx%d` it makes `vx0` (`__dev_alloc_name`).
 pub fn is_device_name(name: &str) -> bool {
-    let is_odd = |byte: u8| byte == b'/' || byte == b':' || byte == 0 || byte.is_ascii_whitespace();
-    (1..16).contains(&name.len()) && ![".", ".."].contains(&name) && !name.bytes().any(is_odd)
+    // To the kernel a byte is a character, and 0xa0 a space (`lib/ctype.c`).
+    const ODD: &[u8] = b"/:%\0 \t\n\x0b\x0c\r\xa0";
+    (1..16).contains(&name.len()) && ![".", ".."].contains(&name) && !name.bytes().any(|byte| ODD.contains(&byte))
 }
 
 impl WantedProtocol {
@@ -239,4 +241,20 @@ fn set_up(ifindex: Ifindex, alias: Option<&str>) -> Result<(), LinkError> {
     request.header.change_mask = LinkFlags::Up;
     request.attributes.extend(alias.map(|alias| LinkAttribute::IfAlias(alias.into())));
     changes::set("set up tunnel device", request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_that_the_kernel_takes_and_leaves_as_it_is() {
+        for name in ["eth0", "p0.7", "a23456789012345", "büro", "é"] {
+            assert!(is_device_name(name), "{name}");
+        }
+        for name in ["", "a234567890123456", ".", "..", "a/b", "a:b", "a b", "a\tb", "a\x0bb", "vx%d", "100%", "voilà"]
+        {
+            assert!(!is_device_name(name), "{name:?}");
+        }
+    }
 }
