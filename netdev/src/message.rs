@@ -1,6 +1,6 @@
 //! Messages of rtnetlink about links and traffic control, and what they notify of.
 
-use netlink_packet_core::{Emitable, Parseable};
+use netlink_packet_core::{DecodeError, Emitable, Parseable};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkHeader, LinkMessage};
 
@@ -12,8 +12,9 @@ use crate::netlink::message::{Header, Message};
 use crate::touched_filters::TouchedFilters;
 use crate::traffic_control::TcView;
 
-/// `IFLA_WIRELESS`
+/// `IFLA_WIRELESS` and `IFLA_IFALIAS`
 const WIRELESS: u16 = 11;
+const ALIAS: u16 = 20;
 
 /// What a message of the kernel tells of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,8 +82,7 @@ fn read_link(message: &Message<'_>) -> Result<Option<Notice>, Malformed> {
     }
     let ifindex = Ifindex(header.index);
     let is_gone = message.header.kind == kind::DELETE_LINK;
-    let link = LinkMessage::parse(message.payload);
-    let notice = match link {
+    let notice = match parse_link(message.payload) {
         Ok(link) if is_gone => Notice::LinkGone(ifindex, destination(&link)),
         Ok(link) => match Device::new(&link) {
             Ok(device) => Notice::Link(Box::new(device)),
@@ -92,6 +92,28 @@ fn read_link(message: &Message<'_>) -> Result<Option<Notice>, Malformed> {
         Err(error) => Notice::Unreadable(ifindex, error.to_string()),
     };
     Ok(Some(notice))
+}
+
+/// Reads what is behind the header of a message about a device. Whoever leaves a text at a device (`IFLA_IFALIAS`) may leave any bytes there:
+/// what is no text is passed over, for all else that the kernel says of the device holds.
+pub(crate) fn parse_link(payload: &[u8]) -> Result<LinkMessage, DecodeError> {
+    LinkMessage::parse(payload).or_else(|error| match without_alias(payload) {
+        Some(rest) => LinkMessage::parse(&rest),
+        None => Err(error),
+    })
+}
+
+fn without_alias(payload: &[u8]) -> Option<Vec<u8>> {
+    let (header, attributes) = payload.split_at_checked(LinkHeader::default().buffer_len())?;
+    let mut rest = header.to_vec();
+    let mut writer = Writer::new(&mut rest);
+    for attribute in Attributes::new(attributes, "link") {
+        let attribute = attribute.ok()?;
+        if attribute.kind != ALIAS {
+            writer.put(attribute.kind, attribute.payload);
+        }
+    }
+    Some(rest)
 }
 
 /// Where it went, if it only went to another namespace.

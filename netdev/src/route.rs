@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netlink_packet_core::Parseable;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use rustix::io::Errno;
 
@@ -196,32 +195,37 @@ pub(crate) fn read_neighbour(message: &Message<'_>) -> Result<Option<(NeighbourK
     Ok(known_as.map(|address| ((Ifindex(egress), address), neighbour)))
 }
 
-/// Returns the end of a device; `None` if it is gone.
+/// Returns the end of a device; `None` if it is gone, or if no sense can be made of it.
 pub(crate) fn egress(control: &mut Control, ifindex: Ifindex) -> Result<Option<Egress>, LinkError> {
     let mut request = LinkMessage::default();
     request.header.index = ifindex.0;
     let mut found = None;
     let body = |writer: &mut Writer<'_>| message::emit_link(&request, writer);
     let answer = control.request("look up a device", kind::GET_LINK, 0, body, |message| {
-        let link = LinkMessage::parse(message.payload).map_err(|_| Malformed::Truncated { place: "link" })?;
-        let is_up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
-        let mut egress = Egress { name: String::new(), mac: None, mtu: 0, is_up, puts_tag: false };
-        for attribute in link.attributes {
-            match attribute {
-                LinkAttribute::IfName(name) => egress.name = name,
-                LinkAttribute::Address(bytes) => egress.mac = bytes.try_into().ok(),
-                LinkAttribute::Mtu(mtu) => egress.mtu = mtu,
-                LinkAttribute::LinkInfo(parts) => egress.puts_tag = parts.contains(&LinkInfo::Kind(InfoKind::Vlan)),
-                _ => {}
-            }
-        }
-        found = Some(egress);
+        found = read_egress(message.payload);
         Ok(())
     });
     match answer {
         Err(error) if error.is(Errno::NODEV) => Ok(None),
         answer => answer.map(|()| found),
     }
+}
+
+/// Returns `None` if no sense can be made of it, which must not hold up those that leave by other devices.
+fn read_egress(payload: &[u8]) -> Option<Egress> {
+    let link = message::parse_link(payload).ok()?;
+    let is_up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
+    let mut egress = Egress { name: String::new(), mac: None, mtu: 0, is_up, puts_tag: false };
+    for attribute in link.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => egress.name = name,
+            LinkAttribute::Address(bytes) => egress.mac = bytes.try_into().ok(),
+            LinkAttribute::Mtu(mtu) => egress.mtu = mtu,
+            LinkAttribute::LinkInfo(parts) => egress.puts_tag = parts.contains(&LinkInfo::Kind(InfoKind::Vlan)),
+            _ => {}
+        }
+    }
+    Some(egress)
 }
 
 fn put_neighbour(writer: &mut Writer<'_>, egress: Ifindex, address: IpAddr, flags: u8) {
@@ -245,4 +249,20 @@ fn address(attribute: &Attribute<'_>, bytes: &[u8]) -> Result<IpAddr, Malformed>
     let four = <[u8; 4]>::try_from(bytes).map(|bytes| Ipv4Addr::from(bytes).into());
     let six = || <[u8; 16]>::try_from(bytes).map(|bytes| Ipv6Addr::from(bytes).into());
     four.or_else(|_| six()).map_err(|_| attribute.length())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::golden;
+
+    #[test]
+    fn a_device_of_which_no_sense_can_be_made_is_no_error_and_one_with_an_odd_text_at_it_a_way_as_any() {
+        let (_, link) = golden("link-veth");
+        // IFLA_MTU of one byte, and an IFLA_IFALIAS in ISO 8859-1.
+        assert_eq!(read_egress(&[&link[..], &[5, 0, 4, 0, 1, 0, 0, 0]].concat()), None);
+        let named = read_egress(&[&link[..], &[6, 0, 20, 0, b'b', 0xfc, 0, 0]].concat());
+        assert_eq!(named, read_egress(&link));
+        assert_eq!(named.unwrap().name, "v0");
+    }
 }

@@ -9,7 +9,7 @@ use crate::netlink::attribute::{Malformed, Writer};
 use crate::netlink::message::{Header, Message};
 
 /// The kind and the bytes of a message that the kernel sent.
-fn golden(name: &str) -> (u16, Vec<u8>) {
+pub(crate) fn golden(name: &str) -> (u16, Vec<u8>) {
     let lines = include_str!("golden.txt").lines();
     let line = lines.map(|line| line.split(' ').collect::<Vec<_>>()).find(|words| words[0] == name);
     let line = line.unwrap_or_else(|| panic!("no {name}"));

@@ -135,6 +135,16 @@ fn a_port_of_a_bridge_and_a_scan_of_a_wireless_device_are_no_news_of_a_device() 
 }
 
 #[test]
+fn a_text_at_a_device_that_is_no_text_is_passed_over() {
+    let (kind, mut link) = golden("link-vxlan");
+    let at = link.windows(6).position(|bytes| bytes == b"sluice").unwrap();
+    link[at..at + 6].fill(0xff);
+    let mut known = device("link-vxlan");
+    known.alias = None;
+    assert_eq!(read(kind, &link), Ok(Some(Notice::Link(Box::new(known)))));
+}
+
+#[test]
 fn a_device_of_which_no_sense_can_be_made_is_told_by_its_number() {
     let (kind, link) = golden("link-veth");
     let is_unreadable = |payload: &[u8]| matches!(read(kind, payload), Ok(Some(Notice::Unreadable(Ifindex(3), _))));
