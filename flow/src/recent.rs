@@ -55,19 +55,8 @@ impl FlowMaker {
     }
 
     /// A flow with the given UFID, or the one that its identity yields. Clones of one list of actions are known again, equal lists are not.
+    /// `brings_meters` says whether a source has told the agent of all the meters that the actions name.
     pub fn make(
-        &mut self,
-        ufid: Option<Ufid>,
-        matching: &Match,
-        actions: &ActionList,
-        priority: Priority,
-        expiry: Expiry,
-    ) -> Flow {
-        self.make_of_source(ufid, matching, actions, priority, expiry, false)
-    }
-
-    /// The same of a source that has told the agent of all the meters that the actions name, or has not.
-    pub fn make_of_source(
         &mut self,
         ufid: Option<Ufid>,
         matching: &Match,
@@ -192,8 +181,8 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &second));
         let matching = parse_key("in_port(1),eth_type(0x0800)", &()).unwrap().matching;
         let (priority, expiry) = Default::default();
-        let told = maker.make_of_source(Some(Ufid(7)), &matching, &first, priority, expiry, true);
-        let untold = maker.make_of_source(Some(Ufid(7)), &matching, &first, priority, expiry, false);
+        let told = maker.make(Some(Ufid(7)), &matching, &first, priority, expiry, true);
+        let untold = maker.make(Some(Ufid(7)), &matching, &first, priority, expiry, false);
         assert!(told.brings_meters && !untold.brings_meters);
         let alone = Flow::new(Some(Ufid(7)), MaskedKey::new(&matching), first, priority, expiry, &seed);
         assert_eq!(untold, alone.with_origin(Origin::OpenVswitch).going_on());
@@ -220,7 +209,7 @@ mod tests {
         let mut maker = FlowMaker::new(seed, Origin::default()).sharing(table.parts().clone());
         let matching = parse_key(&format!("{key}3)"), &()).unwrap().matching;
         let actions = parse_actions(output, &()).unwrap();
-        assert!(is_kept_as_made(maker.make(None, &matching, &actions, Priority::default(), Expiry::default())));
+        assert!(is_kept_as_made(maker.make(None, &matching, &actions, Priority::default(), Expiry::default(), false)));
         assert_eq!((table.parts().masks(), table.parts().action_lists()), (1, 1));
 
         let mut stranger = LineReader::new(&());
@@ -237,7 +226,7 @@ mod tests {
         let mut made = Vec::new();
         for text in ["in_port(1),eth_type(0x0800)", "in_port(2),eth_type(0x0800)", "in_port(2)"] {
             let matching = parse_key(text, &()).unwrap().matching;
-            let flow = maker.make(None, &matching, &actions, Priority::default(), Expiry::default());
+            let flow = maker.make(None, &matching, &actions, Priority::default(), Expiry::default(), false);
             let key = MaskedKey::new(&matching);
             let alone = Flow::new(None, key, actions.clone(), Priority::default(), Expiry::default(), &seed);
             assert_eq!(flow, alone.with_origin(origin));

@@ -53,7 +53,7 @@ impl<'a> FlowReader<'a> {
             Some(v1::r#match::Form::Fields(fields)) => {
                 let matching = read_fields(fields)?;
                 self.lines.read_actions(&flow.actions).map_err(wrong("actions"))?;
-                Ok(self.maker.make(ufid, &matching, &self.lines.line().actions, priority, expiry))
+                Ok(self.maker.make(ufid, &matching, &self.lines.line().actions, priority, expiry, false))
             }
         }
     }

@@ -84,8 +84,7 @@ impl Flows {
             Ok(Some((matching, actions))) => {
                 let (brings_meters, actions) = (meters.are_named_by(&actions), self.maker.known_actions(actions));
                 let name = Some(ufid);
-                let flow =
-                    self.maker.make_of_source(name, &matching, &actions, Priority::default(), EXPIRY, brings_meters);
+                let flow = self.maker.make(name, &matching, &actions, Priority::default(), EXPIRY, brings_meters);
                 intake.put(flow).map_err(|refusal| refusal.to_string())
             }
             Ok(None) => Err("the kernel does not tell all of it".to_owned()),
