@@ -203,17 +203,18 @@ impl FlowTable {
                 Step::Rest => {
                     life.place = None;
                     let mut freed = Freed::default();
-                    // The port of a flow may be gone before the device has heard of the flow.
-                    if let Some(member) = &mut life.member {
-                        self.chains.arrived(id, member, &mut freed);
+                    if life.installed.is_none() {
+                        // Its port may be gone before the device has heard of it, or after the device has lost the rule.
+                        self.settle_member(id, life, &mut freed);
                     }
                     self.settle(id, life, None);
                     Ok(if freed == Freed::default() { Look::Nothing } else { Look::Freed(freed) })
                 }
                 Step::Retire => Err(life.flow.clone()),
                 Step::Change(operation) => {
-                    if life.member.as_mut().is_some_and(|member| !self.may_begin(id, member, &operation)) {
-                        return Ok(Look::Held);
+                    let mut freed = Freed::default();
+                    if life.member.as_mut().is_some_and(|member| !self.may_begin(id, member, &operation, &mut freed)) {
+                        return Ok(if freed == Freed::default() { Look::Held } else { Look::Freed(freed) });
                     }
                     life.in_flight = true;
                     Ok(Look::Change(Change { flow: id, generation: life.generation, operation }))
@@ -312,12 +313,8 @@ impl FlowTable {
             if let Some(cause) = life.awaited() {
                 self.arena.await_kind(change.flow.slot, cause.kind());
             }
-            if let Some(member) = &mut life.member
-                && !matches!(change.operation, Operation::Move(..))
-            {
-                let rule = life.installed.as_ref().map(|rule| &rule.flow);
-                let wanted = life.end.is_none().then_some(&life.flow);
-                self.chains.settle(change.flow, member, rule, wanted, &mut freed);
+            if !matches!(change.operation, Operation::Move(..)) {
+                self.settle_member(change.flow, life, &mut freed);
             }
             Completed { latency, freed, reply: None }
         });
@@ -329,10 +326,19 @@ impl FlowTable {
         now.since(asked.max(Timestamp(self.restored.load(Ordering::Relaxed))))
     }
 
-    pub(super) fn may_begin(&self, id: FlowId, member: &mut Member, operation: &Operation) -> bool {
+    /// Tells the chains what the device has of a flow, while no change is with it.
+    fn settle_member(&self, id: FlowId, life: &mut Life, freed: &mut Freed) {
+        if let Some(member) = &mut life.member {
+            let rule = life.installed.as_ref().map(|rule| &rule.flow);
+            let wanted = life.end.is_none().then_some(&life.flow);
+            self.chains.settle(id, member, rule, wanted, freed);
+        }
+    }
+
+    fn may_begin(&self, id: FlowId, member: &mut Member, operation: &Operation, freed: &mut Freed) -> bool {
         match operation {
-            Operation::Install(_) | Operation::Modify(..) => self.chains.may_enter(id, member),
-            Operation::Remove(_) => self.chains.may_leave(id, member),
+            Operation::Install(_) | Operation::Modify(..) => self.chains.may_enter(id, member, freed),
+            Operation::Remove(_) => self.chains.may_leave(id, member, freed),
             Operation::Move(..) => true,
         }
     }

@@ -116,7 +116,7 @@ impl<W: Waiter + 'static> From<Arc<W>> for ReplyTo {
 pub enum Look {
     /// Nothing to do now; whatever will change that puts the id into the queue again.
     Nothing,
-    /// Nothing to do either, but this waited for it at chains.
+    /// Nothing to do now either, but this waited for it at chains; it may be among them itself.
     Freed(Freed),
     /// Hand this to the backend, then call [`FlowTable::complete`](super::FlowTable::complete).
     Change(Change),

@@ -1,5 +1,6 @@
 //! Flows in chains: who waits for whom, what is refused, and that nothing stays behind.
 
+use proptest::prelude::*;
 use sluice_flow::ChainId;
 use sluice_flow::port::GonePort;
 use sluice_flow::table::{Completed, Freed};
@@ -99,6 +100,157 @@ fn a_parent_goes_in_after_the_children_before_it_and_out_before_them() {
     complete(&table, later, Ok(Outcome::Removed { last: None }));
     retired(&table, later);
     assert_empty(&table);
+}
+
+#[test]
+fn a_child_goes_out_after_a_parent_that_was_modified_to_jump_elsewhere_before() {
+    let (table, _) = table(100, 100);
+    let [child, parent] = [jumping(5, 1, &[]), jumping(0, 1, &[5])].map(|flow| add(&table, flow));
+    [child, parent].iter().for_each(|id| drop(put_in(&table, *id)));
+    let other = add(&table, jumping(6, 1, &[]));
+    table.modify(parent, jumping(0, 1, &[6]), false, NOW, None).unwrap();
+    delete(&table, child);
+    for waiting in [child, parent] {
+        assert!(matches!(look(&table, waiting), Look::Held), "packets still come here, and cannot go there yet");
+    }
+    assert_eq!(put_in(&table, other), frees(&[parent], &[]));
+    assert!(matches!(look(&table, child), Look::Held));
+    assert_eq!(put_in(&table, parent), frees(&[child], &[5]));
+    complete(&table, child, Ok(Outcome::Removed { last: None }));
+    retired(&table, child);
+}
+
+#[test]
+fn a_child_does_not_wait_for_a_parent_that_is_to_jump_to_it_again() {
+    let (table, _) = table(100, 100);
+    let [child, parent] = [jumping(5, 1, &[]), jumping(0, 1, &[5])].map(|flow| add(&table, flow));
+    [child, parent].iter().for_each(|id| drop(put_in(&table, *id)));
+    table.modify(parent, jumping(0, 1, &[6]), true, NOW, None).unwrap();
+    delete(&table, child);
+    assert!(matches!(look(&table, child), Look::Held));
+    assert_eq!(complete(&table, parent, Err(no())), frees(&[child], &[6]), "the old rule stays, as the caller asked");
+    complete(&table, child, Ok(Outcome::Removed { last: None }));
+    retired(&table, child);
+}
+
+#[test]
+fn a_child_does_not_wait_for_a_parent_whose_rule_the_device_has_lost() {
+    let (table, _) = table(100, 100);
+    let [child, parent] = [jumping(5, 1, &[]), jumping(0, 2, &[5])].map(|flow| add(&table, flow));
+    [child, parent].iter().for_each(|id| drop(put_in(&table, *id)));
+    table.modify(parent, jumping(0, 2, &[6]), false, NOW, None).unwrap();
+    delete(&table, child);
+    assert!(matches!(look(&table, child), Look::Held));
+    table.lost(LostRule { flow: parent, handle: Handle(parent.slot.into()) }, NOW).unwrap();
+    table.withhold(&gone(2), NOW, &mut |_| ());
+    assert_eq!(rested(&table, parent), frees(&[child], &[5]));
+    complete(&table, child, Ok(Outcome::Removed { last: None }));
+    retired(&table, child);
+}
+
+#[test]
+fn who_would_wait_for_each_other_in_a_circle_go_on_one_after_the_other() {
+    let (table, _) = table(100, 100);
+    let [old, parent] = [jumping(5, 1, &[]), jumping(0, 1, &[5])].map(|flow| add(&table, flow));
+    [old, parent].iter().for_each(|id| drop(put_in(&table, *id)));
+    let other = add(&table, jumping(6, 1, &[]));
+    table.modify(parent, jumping(0, 1, &[6]), false, NOW, None).unwrap();
+    delete(&table, old);
+    let new = add(&table, jumping(5, 1, &[]));
+    table.modify(other, jumping(6, 1, &[5]), false, NOW, None).unwrap();
+    assert!(matches!(look(&table, parent), Look::Held), "for the other");
+    assert!(matches!(look(&table, old), Look::Held), "for the parent");
+    assert!(matches!(look(&table, new), Look::Nothing), "the old one is still there");
+    assert_eq!(rested(&table, other), frees(&[parent, other], &[]), "for it would wait for the new one");
+    assert!(matches!(look(&table, other), Look::Held), "for the new one");
+    assert_eq!(put_in(&table, parent), frees(&[old], &[5]));
+    complete(&table, old, Ok(Outcome::Removed { last: None }));
+    retired(&table, old);
+    assert_eq!(put_in(&table, new), frees(&[other], &[]));
+    put_in(&table, other);
+}
+
+/// What callers ask for, and which of the flows that are to be looked at has its turn.
+#[derive(Clone, Debug)]
+enum Happening {
+    /// The flow of a chain with this port is to jump to these chains: it is added, or modified.
+    Want(u32, u32, Vec<u32>),
+    /// The flow of a chain with this port is deleted.
+    Unwant(u32, u32),
+    /// One of those that wait for their turn is looked at.
+    Turn(usize),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let name = || (0..4_u32, 1..3_u32);
+    let jumps = prop::collection::vec(1..4_u32, 0..3);
+    prop_oneof![
+        3 => (name(), jumps).prop_map(|((chain, port), jumps)| Happening::Want(chain, port, jumps)),
+        2 => name().prop_map(|(chain, port)| Happening::Unwant(chain, port)),
+        4 => (0..100_usize).prop_map(Happening::Turn),
+    ]
+}
+
+/// A worker that looks at flows in any order, and a device that takes everything at once.
+struct AnyOrder<'t> {
+    table: &'t FlowTable,
+    to_look_at: Vec<FlowId>,
+}
+
+impl AnyOrder<'_> {
+    fn turn(&mut self, number: usize) {
+        if self.to_look_at.is_empty() {
+            return;
+        }
+        let id = self.to_look_at.swap_remove(number % self.to_look_at.len());
+        match look(self.table, id) {
+            Look::Nothing | Look::Held => {}
+            Look::Freed(freed) => self.to_look_at.extend(freed.flows),
+            Look::Retired { successor, freed, .. } => self.to_look_at.extend(freed.flows.into_iter().chain(successor)),
+            Look::Change(change) => {
+                let outcome = match &change.operation {
+                    Operation::Remove(_) => Ok(Outcome::Removed { last: None }),
+                    _ => in_place(id.slot.into()),
+                };
+                let Completed { freed, .. } = self.table.complete(&change, outcome, NOW);
+                self.to_look_at.extend(freed.flows.into_iter().chain([id]));
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn nobody_waits_for_ever(happenings in prop::collection::vec(happening(), 0..80)) {
+        let (table, _) = table(100, 100);
+        let mut worker = AnyOrder { table: &table, to_look_at: Vec::new() };
+        for happening in happenings {
+            let accepted = match happening {
+                Happening::Want(chain, port, jumps) => {
+                    let flow = jumping(chain, port, &jumps);
+                    match table.find(flow.ufid) {
+                        // Those that would close a cycle are refused.
+                        Some(id) => table.modify(id, flow, false, NOW, None).ok(),
+                        None => table.add(flow, NOW, None).ok(),
+                    }
+                }
+                Happening::Unwant(chain, port) => {
+                    let id = table.find(jumping(chain, port, &[]).ufid);
+                    id.and_then(|id| table.delete(id, EndReason::Deleted, NOW, None).ok())
+                }
+                Happening::Turn(number) => {
+                    worker.turn(number);
+                    None
+                }
+            };
+            worker.to_look_at.extend(accepted.map(|accepted| accepted.flow));
+        }
+        while !worker.to_look_at.is_empty() {
+            worker.turn(0);
+        }
+        let census = table.census();
+        prop_assert_eq!((census.unsettled(), census.live()), (0, census.in_state(FlowState::Offloaded)));
+    }
 }
 
 #[test]

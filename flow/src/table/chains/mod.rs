@@ -2,8 +2,17 @@
 //!
 //! A rule that jumps to chain N goes in only after N is open, which means that it ends in the backend's miss policy for
 //! every packet, and after every flow of N that was accepted before it. A rule of chain N goes out only after every
-//! rule that jumps to N and whose deletion was accepted before. Cycles, and more chains one after the other than the
-//! device can walk, are refused when the flow is offered.
+//! rule that jumps to N and whose deletion, or whose modification to jump there no more, was accepted before. Cycles, and more
+//! chains one after the other than the device can walk, are refused when the flow is offered.
+//!
+//! Nobody waits in a circle. Each acceptance has a number, and others wait for a flow under [one](Member::since): that of the
+//! first of its acceptances that the device has yet to answer. Whoever waits does so for lower numbers than its own. Where there
+//! is none left of these, but one between its own and that of its [last](Member::wished) acceptance, a flow takes the last one for its
+//! own, and nobody who was accepted before it waits for it any more. So the order is given up only for a flow that was accepted
+//! anew while it waited: packets may miss there until the device has it, which waits for the others. It cannot be kept in all
+//! cases. Let the rule of A jump to chain N, and the first flow of chain M be yet to come. A is modified to jump to M; a flow of N
+//! is deleted and added again; that of M is modified to jump to N. Then A would wait for that of M, that for the new flow of N, that for the
+//! end of the old one, and that for A.
 //!
 //! A flow jumps to where it is wanted to, to where its rule does, and to where the change does that is with the device. Each
 //! life that concerns chains has this as its [`Member`], under the lock of its slot, and what is known of a chain follows from
@@ -49,12 +58,13 @@ struct Chain {
     sources: HashMap<ChainId, usize>,
     /// Rules that jump here, or are about to.
     holders: usize,
-    /// Flows of this chain that the device has yet to take or to refuse, and that are not withheld, by order of acceptance.
+    /// Flows of this chain that the device has yet to take or to refuse, and that are not withheld, by the order since when others wait for
+    /// them.
     arriving: BTreeSet<(u64, FlowId)>,
     /// Flows that jump here and wait for some of those.
     waiting_in: BTreeSet<(u64, FlowId)>,
-    /// Flows that jump here and are to be deleted, by order of departure.
-    departing: BTreeSet<(u64, FlowId)>,
+    /// Flows whose rule jumps here, or is about to, and that are not wanted to any more, by the order since when others wait for them.
+    leaving: BTreeSet<(u64, FlowId)>,
     /// Flows of this chain whose removal waits for some of those.
     waiting_out: BTreeSet<(u64, FlowId)>,
 }
@@ -64,12 +74,14 @@ pub(super) struct Member {
     chain: ChainId,
     /// Where it jumps, in order.
     jumps: Vec<Jump>,
-    /// When it was accepted, while others wait for what becomes of it.
-    arriving: Option<u64>,
-    /// When what it does was last changed.
+    /// When what is wanted of it was last changed.
     wished: u64,
-    /// When its deletion was accepted.
-    departed: Option<u64>,
+    /// Since when others wait for it, if they do: for its arrival, or for the end of its jumps. At most `wished`.
+    since: u64,
+    /// Others wait for what becomes of it.
+    is_arriving: bool,
+    /// Its deletion was accepted.
+    has_departed: bool,
     waits: Option<Waits>,
 }
 
@@ -80,6 +92,8 @@ struct Jump {
     because: Reasons,
     /// It is counted at the chain. One that an adopted rule does and that closes a cycle is not.
     is_linked: bool,
+    /// It is among those that leave the chain.
+    is_leaving: bool,
 }
 
 /// Why a jump counts.
@@ -99,6 +113,11 @@ impl Reasons {
     /// Whether a rule needs the chain.
     fn holds(self) -> bool {
         self.is_asked || self.is_installed
+    }
+
+    /// Whether a rule needs the chain, and what is wanted does not.
+    fn is_unwanted(self) -> bool {
+        self.holds() && !self.is_wanted
     }
 }
 
@@ -148,21 +167,21 @@ impl Chains {
         }
         let mut member = Box::new(Member::new(chain));
         self.want(&mut member, &jumps)?;
-        let order = self.next_order();
-        (member.wished, member.arriving) = (order, Some(order).filter(|_| chain != ChainId::ROOT));
+        member.ask(self.next_order());
+        member.is_arriving = chain != ChainId::ROOT;
         Ok(Some(member))
     }
 
     /// The flow was turned away.
     pub(super) fn withdraw(&self, mut member: Box<Member>) {
         member.count(&[], |because| because.is_wanted = false, |because| because.is_wanted = true);
-        self.drop_unused(None, &mut member, &mut Freed::default());
+        self.drop_unused(&mut member);
     }
 
     /// The flow was accepted under this name.
     pub(super) fn arrive(&self, id: FlowId, member: &Member) {
-        if let Some(order) = member.arriving {
-            self.shard(member.chain).entry(member.chain).or_default().arriving.insert((order, id));
+        if member.is_arriving {
+            self.shard(member.chain).entry(member.chain).or_default().arriving.insert((member.since, id));
         }
     }
 
@@ -175,35 +194,29 @@ impl Chains {
         }
         let member = member.get_or_insert_with(|| Box::new(Member::new(flow.chain())));
         self.want(member, &jumps)?;
-        member.wished = self.next_order();
-        self.drop_unused(Some(id), member, &mut Freed::default());
+        member.ask(self.next_order());
+        self.begin_leaving(id, member);
+        self.drop_unused(member);
         Ok(())
     }
 
     /// The deletion of a flow is accepted.
     pub(super) fn depart(&self, id: FlowId, member: &mut Member) {
         member.count(&[], |because| because.is_wanted = false, |because| because.is_wanted = true);
-        self.drop_unused(Some(id), member, &mut Freed::default());
-        let order = self.next_order();
-        member.departed = Some(order);
-        for jump in &member.jumps {
-            self.shard(jump.to).entry(jump.to).or_default().departing.insert((order, id));
-        }
+        member.ask(self.next_order());
+        member.has_departed = true;
+        self.begin_leaving(id, member);
+        self.drop_unused(member);
     }
 
     /// Whether a rule may be put in or changed as it is wanted now. If so, it holds the chains open that it jumps to; if not,
-    /// the flow is [freed](Freed) by one of those that it waits for.
-    pub(super) fn may_enter(&self, id: FlowId, member: &mut Member) -> bool {
+    /// the flow is [freed](Freed) by one of those that it waits for, or at once.
+    pub(super) fn may_enter(&self, id: FlowId, member: &mut Member, freed: &mut Freed) -> bool {
         self.wait_no_more(id, member);
-        let order = member.wished;
-        for jump in member.jumps.iter().filter(|jump| jump.because.is_wanted) {
-            let mut shard = self.shard(jump.to);
-            let Some(chain) = shard.get_mut(&jump.to) else { continue };
-            if chain.arriving.first().is_some_and(|(first, _)| *first < order) {
-                chain.waiting_in.insert((order, id));
-                member.waits = Some(Waits { at: jump.to, order, for_way: Way::In });
-                return false;
-            }
+        let is_wanted = |jump: &Jump| jump.because.is_wanted;
+        let wanted: Vec<_> = member.jumps.iter().copied().filter(is_wanted).map(|jump| jump.to).collect();
+        if wanted.into_iter().any(|to| self.must_wait(id, member, to, Way::In, freed)) {
+            return false;
         }
         for jump in member.jumps.iter_mut().filter(|jump| jump.because.is_wanted) {
             if !jump.because.holds() {
@@ -214,21 +227,46 @@ impl Chains {
         true
     }
 
-    /// Whether a rule may be taken out. If not, the flow is [freed](Freed) by one of those that it waits for.
-    pub(super) fn may_leave(&self, id: FlowId, member: &mut Member) -> bool {
+    /// Whether a rule may be taken out. If not, the flow is [freed](Freed) by one of those that it waits for, or at once.
+    pub(super) fn may_leave(&self, id: FlowId, member: &mut Member, freed: &mut Freed) -> bool {
         self.wait_no_more(id, member);
-        let Some(order) = member.departed else { return true };
-        let mut shard = self.shard(member.chain);
-        let Some(chain) = shard.get_mut(&member.chain) else { return true };
-        let is_free = chain.departing.first().is_none_or(|(first, _)| *first >= order);
-        if !is_free {
-            chain.waiting_out.insert((order, id));
-            member.waits = Some(Waits { at: member.chain, order, for_way: Way::Out });
-        }
-        is_free
+        !(member.has_departed && self.must_wait(id, member, member.chain, Way::Out, freed))
     }
 
-    /// A change has an outcome: this is what the device has of the flow now, and what is wanted of it, if anything.
+    /// Whether a flow must wait at a chain: until it is freed by those that are older than what keeps others waiting for it, or,
+    /// if there are only others, until it is looked at again.
+    fn must_wait(&self, id: FlowId, member: &mut Member, at: ChainId, for_way: Way, freed: &mut Freed) -> bool {
+        let mut shard = self.shard(at);
+        let Some(chain) = shard.get_mut(&at) else { return false };
+        let (awaited, waiting) = chain.on_way(for_way);
+        let Some((first, _)) = awaited.first().filter(|(first, _)| *first < member.wished) else { return false };
+        if *first < member.since {
+            waiting.insert((member.since, id));
+            member.waits = Some(Waits { at, order: member.since, for_way });
+        } else {
+            drop(shard);
+            self.step_back(id, member, freed);
+            freed.flows.push(id);
+        }
+        true
+    }
+
+    /// A flow keeps nobody waiting any more who was accepted before what is wanted of it now.
+    fn step_back(&self, id: FlowId, member: &mut Member, freed: &mut Freed) {
+        let since = std::mem::replace(&mut member.since, member.wished);
+        let arriving = member.is_arriving.then_some((member.chain, Way::In));
+        let leaving = member.jumps.iter().filter(|jump| jump.is_leaving).map(|jump| (jump.to, Way::Out));
+        for (at, for_way) in arriving.into_iter().chain(leaving) {
+            let mut shard = self.shard(at);
+            let chain = shard.entry(at).or_default();
+            let (awaited, _) = chain.on_way(for_way);
+            awaited.remove(&(since, id));
+            awaited.insert((member.since, id));
+            chain.free(for_way, freed);
+        }
+    }
+
+    /// This is what the device has of the flow now, and what is wanted of it, if anything. No change is with the device.
     pub(super) fn settle(
         &self,
         id: FlowId,
@@ -244,7 +282,9 @@ impl Chains {
         let wanted = wanted.map(jumps_of).unwrap_or_default();
         member.count(&wanted, |because| because.is_wanted = false, |because| because.is_wanted = true);
         self.let_go(member, &held, freed);
-        self.drop_unused(Some(id), member, freed);
+        self.begin_leaving(id, member);
+        self.end_leaving(id, member, freed);
+        self.drop_unused(member);
         self.arrived(id, member, freed);
     }
 
@@ -263,6 +303,7 @@ impl Chains {
                 self.shard(jump.to).entry(jump.to).or_default().holders += 1;
             }
         }
+        self.begin_leaving(id, member);
         if is_as_wanted {
             // Nobody waits before there are workers.
             self.arrived(id, member, &mut Freed::default());
@@ -275,7 +316,8 @@ impl Chains {
         let held: Vec<_> = member.held().collect();
         member.jumps.iter_mut().for_each(|jump| jump.because = Reasons::default());
         self.let_go(&member, &held, freed);
-        self.drop_unused(Some(id), &mut member, freed);
+        self.end_leaving(id, &mut member, freed);
+        self.drop_unused(&mut member);
         self.arrived(id, &mut member, freed);
     }
 
@@ -308,37 +350,46 @@ impl Chains {
         }
     }
 
+    /// Has others wait for the end of jumps that a rule does, or is about to do, and that are not wanted any more.
+    fn begin_leaving(&self, id: FlowId, member: &mut Member) {
+        for jump in member.jumps.iter_mut().filter(|jump| jump.because.is_unwanted() && !jump.is_leaving) {
+            jump.is_leaving = true;
+            self.shard(jump.to).entry(jump.to).or_default().leaving.insert((member.since, id));
+        }
+    }
+
+    /// Nobody waits any more for the end of jumps that no rule does, or that are wanted again.
+    fn end_leaving(&self, id: FlowId, member: &mut Member, freed: &mut Freed) {
+        for jump in member.jumps.iter_mut().filter(|jump| jump.is_leaving && !jump.because.is_unwanted()) {
+            jump.is_leaving = false;
+            let mut shard = self.shard(jump.to);
+            if let Some(chain) = shard.get_mut(&jump.to) {
+                chain.leaving.remove(&(member.since, id));
+                chain.free(Way::Out, freed);
+            }
+            forget_if_unused(&mut shard, jump.to);
+        }
+    }
+
     /// Takes out the jumps that count for nothing any more.
-    fn drop_unused(&self, id: Option<FlowId>, member: &mut Member, freed: &mut Freed) {
-        let (chain, departed) = (member.chain, member.departed);
+    fn drop_unused(&self, member: &mut Member) {
         member.jumps.retain(|jump| {
-            if jump.because.is_any() {
-                return true;
+            if !jump.because.is_any() && jump.is_linked {
+                self.unlink(member.chain, jump.to);
             }
-            if let Some((order, id)) = departed.zip(id) {
-                let mut shard = self.shard(jump.to);
-                if let Some(target) = shard.get_mut(&jump.to) {
-                    target.departing.remove(&(order, id));
-                    let until = target.departing.first().map_or(u64::MAX, |(first, _)| *first);
-                    freed.flows.extend(take_below(&mut target.waiting_out, until));
-                }
-                forget_if_unused(&mut shard, jump.to);
-            }
-            if jump.is_linked {
-                self.unlink(chain, jump.to);
-            }
-            false
+            jump.because.is_any()
         });
     }
 
     /// A flow of a chain keeps nobody waiting any more.
-    pub(super) fn arrived(&self, id: FlowId, member: &mut Member, freed: &mut Freed) {
-        let Some(order) = member.arriving.take() else { return };
+    fn arrived(&self, id: FlowId, member: &mut Member, freed: &mut Freed) {
+        if !std::mem::take(&mut member.is_arriving) {
+            return;
+        }
         let mut shard = self.shard(member.chain);
         if let Some(chain) = shard.get_mut(&member.chain) {
-            chain.arriving.remove(&(order, id));
-            let until = chain.arriving.first().map_or(u64::MAX, |(first, _)| *first);
-            freed.flows.extend(take_below(&mut chain.waiting_in, until));
+            chain.arriving.remove(&(member.since, id));
+            chain.free(Way::In, freed);
         }
         forget_if_unused(&mut shard, member.chain);
     }
@@ -347,11 +398,7 @@ impl Chains {
         let Some(Waits { at, order, for_way }) = member.waits.take() else { return };
         let mut shard = self.shard(at);
         if let Some(chain) = shard.get_mut(&at) {
-            let waiting = match for_way {
-                Way::In => &mut chain.waiting_in,
-                Way::Out => &mut chain.waiting_out,
-            };
-            waiting.remove(&(order, id));
+            chain.on_way(for_way).1.remove(&(order, id));
         }
         forget_if_unused(&mut shard, at);
     }
@@ -390,16 +437,46 @@ impl Chains {
     }
 }
 
+impl Chain {
+    /// Those for whom others wait here on their way, and those others.
+    fn on_way(&mut self, way: Way) -> (&mut BTreeSet<(u64, FlowId)>, &mut BTreeSet<(u64, FlowId)>) {
+        match way {
+            Way::In => (&mut self.arriving, &mut self.waiting_in),
+            Way::Out => (&mut self.leaving, &mut self.waiting_out),
+        }
+    }
+
+    /// Has those go on that have nobody to wait for any more.
+    fn free(&mut self, way: Way, freed: &mut Freed) {
+        let (awaited, waiting) = self.on_way(way);
+        let until = awaited.first().map_or(u64::MAX, |(first, _)| *first);
+        while let Some(first) = waiting.first().copied().filter(|(order, _)| *order < until) {
+            waiting.remove(&first);
+            freed.flows.push(first.1);
+        }
+    }
+}
+
 impl Member {
     fn new(chain: ChainId) -> Self {
-        Self { chain, jumps: Vec::new(), arriving: None, wished: 0, departed: None, waits: None }
+        let (jumps, waits) = Default::default();
+        Self { chain, jumps, wished: 0, since: 0, is_arriving: false, has_departed: false, waits }
+    }
+
+    /// Something else is wanted of it. Whoever waits for it goes on to do so.
+    fn ask(&mut self, order: u64) {
+        let is_awaited = self.is_arriving || self.jumps.iter().any(|jump| jump.is_leaving);
+        self.wished = order;
+        if !is_awaited {
+            self.since = order;
+        }
     }
 
     /// That of a flow whose rule is as wanted, and about which nobody waits; `None` if it concerns no chain.
     pub(super) fn of_settled(flow: &Flow) -> Option<Box<Self>> {
         let (chain, jumps) = (flow.chain(), jumps_of(flow));
         let because = Reasons { is_wanted: true, is_asked: false, is_installed: true };
-        let jump = |to| Jump { to, because, is_linked: true };
+        let jump = |to| Jump { to, because, is_linked: true, is_leaving: false };
         let is_concerned = chain != ChainId::ROOT || !jumps.is_empty();
         is_concerned.then(|| Box::new(Self { jumps: jumps.into_iter().map(jump).collect(), ..Self::new(chain) }))
     }
@@ -408,9 +485,9 @@ impl Member {
     pub(super) fn is_settled(&self) -> bool {
         let is_plain = |jump: &Jump| {
             let Reasons { is_wanted, is_asked, is_installed } = jump.because;
-            is_wanted && is_installed && jump.is_linked && !is_asked
+            is_wanted && is_installed && jump.is_linked && !is_asked && !jump.is_leaving
         };
-        self.arriving.is_none() && self.departed.is_none() && self.waits.is_none() && self.jumps.iter().all(is_plain)
+        !self.is_arriving && !self.has_departed && self.waits.is_none() && self.jumps.iter().all(is_plain)
     }
 
     fn held(&self) -> impl Iterator<Item = ChainId> {
@@ -422,7 +499,8 @@ impl Member {
         self.jumps.iter_mut().for_each(|jump| clear(&mut jump.because));
         for to in jumps.iter().copied() {
             let place = self.jumps.binary_search_by_key(&to, |jump| jump.to).unwrap_or_else(|place| {
-                self.jumps.insert(place, Jump { to, because: Reasons::default(), is_linked: false });
+                let because = Reasons::default();
+                self.jumps.insert(place, Jump { to, because, is_linked: false, is_leaving: false });
                 place
             });
             set(&mut self.jumps[place].because);
@@ -444,20 +522,10 @@ fn forget_if_unused(shard: &mut MutexGuard<'_, HashMap<ChainId, Chain>>, id: Cha
             && chain.holders == 0
             && chain.arriving.is_empty()
             && chain.waiting_in.is_empty()
-            && chain.departing.is_empty()
+            && chain.leaving.is_empty()
             && chain.waiting_out.is_empty()
     };
     if shard.get(&id).is_some_and(is_unused) {
         shard.remove(&id);
     }
-}
-
-/// Takes out those whose order is below `until`.
-fn take_below(waiting: &mut BTreeSet<(u64, FlowId)>, until: u64) -> Vec<FlowId> {
-    let mut free = Vec::new();
-    while let Some(first) = waiting.first().copied().filter(|(order, _)| *order < until) {
-        waiting.remove(&first);
-        free.push(first.1);
-    }
-    free
 }
