@@ -134,9 +134,9 @@ pub fn frames(block: &[u8]) -> Result<impl Iterator<Item = Result<RingFrame<'_>,
     let mut left = count;
     Ok(std::iter::from_fn(move || {
         left = left.checked_sub(1)?;
-        let frame = read(block, at).and_then(|(frame, next)| {
-            // The last has none.
-            if left > 0 && next < packet::SIZE {
+        let frame = read(block, at).and_then(|RingPlace { frame, end, next }| {
+            // The last has none. Frames that lay one above the other could be far more than the block.
+            if left > 0 && next < end {
                 let value = u64::try_from(next).unwrap_or(u64::MAX);
                 return Err(WireError::Field { field: "the distance between two frames of a ring", value });
             }
@@ -150,8 +150,15 @@ pub fn frames(block: &[u8]) -> Result<impl Iterator<Item = Result<RingFrame<'_>,
     }))
 }
 
-/// Reads the frame whose header is there, and returns how far it is to the next.
-fn read(block: &[u8], at: usize) -> Result<(RingFrame<'_>, usize), WireError> {
+/// A frame, and how far it is from its header to its end and to the next header.
+struct RingPlace<'a> {
+    frame: RingFrame<'a>,
+    end: usize,
+    next: usize,
+}
+
+/// Reads the frame whose header is there.
+fn read(block: &[u8], at: usize) -> Result<RingPlace<'_>, WireError> {
     let header = at.checked_add(packet::SIZE).and_then(|end| block.get(at..end)).ok_or(short(block, at))?;
     let (seconds, nanoseconds) = (word(header, packet::SECONDS)?, word(header, packet::NANOSECONDS)?);
     let captured_length = offset(header, packet::CAPTURED)?;
@@ -179,7 +186,7 @@ fn read(block: &[u8], at: usize) -> Result<(RingFrame<'_>, usize), WireError> {
         segment: if is_cut { Some(half(virtio, virtio::GSO_SIZE)?) } else { None },
         bytes,
     };
-    Ok((frame, offset(header, packet::NEXT)?))
+    Ok(RingPlace { frame, end: usize::from(start) + captured_length, next: offset(header, packet::NEXT)? })
 }
 
 fn short(block: &[u8], at: usize) -> WireError {

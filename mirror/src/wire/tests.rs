@@ -243,3 +243,25 @@ fn frames_of_a_ring_that_lead_nowhere_are_refused() {
     }
     assert!(read(&good[..40]).is_err());
 }
+
+#[test]
+fn frames_of_a_ring_that_lie_one_above_the_other_are_refused() {
+    let frame = block(&udp(), [0; 10], 0, (0, 0))[48..].to_vec();
+    let behind = frame.len().next_multiple_of(8);
+    // Two headers, so many bytes apart, each with a frame behind it.
+    let two = |distance: usize| {
+        let mut block = block(&[], [0; 10], 0, (0, 0))[..48].to_vec();
+        block[12..16].copy_from_slice(&2_u32.to_le_bytes());
+        block.resize(48 + distance + frame.len(), 0);
+        for at in [48 + distance, 48] {
+            block[at..at + frame.len()].copy_from_slice(&frame);
+        }
+        block[48..52].copy_from_slice(&u32::try_from(distance).unwrap().to_le_bytes());
+        block
+    };
+    let read = |block: &[u8]| ring::frames(block).and_then(|mut frames| frames.try_for_each(|frame| frame.map(drop)));
+    assert_eq!(read(&two(behind)), Ok(()));
+    // Further than a header, and not as far as the end of the frame.
+    let field = "the distance between two frames of a ring";
+    assert_eq!(read(&two(136)), Err(WireError::Field { field, value: 136 }));
+}
