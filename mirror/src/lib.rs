@@ -21,6 +21,7 @@
 //! # }
 //! ```
 
+mod addresses;
 pub mod cm;
 pub mod collector;
 pub mod connection;

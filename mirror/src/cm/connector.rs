@@ -4,9 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::net::lookup_host;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 use tracing::debug;
 
 use super::channel::Mode;
@@ -14,9 +12,10 @@ use super::connect::{Established, Listener, Request, Settings, connect};
 use super::error::CmError;
 use super::event::EventKind;
 use super::identifier::Identifier;
+use crate::addresses::{connect_any, resolve};
 use crate::connection::{ConnectError, Connection, Connector, DeviceGone, Gone, Left, Local};
 
-/// Connects to an address, where an [`Acceptor`] listens.
+/// Connects to an address, where an [`Acceptor`] listens; of a name with several addresses, to any that takes the connection.
 #[derive(Debug)]
 pub struct Dialer {
     /// The address: a name or number, a colon and a port.
@@ -27,16 +26,9 @@ pub struct Dialer {
 
 impl Connector for Dialer {
     async fn next(&mut self, local: &Local) -> Result<Connection, ConnectError> {
-        let address = resolve(&self.address).await?;
-        let attempt = || attempt(address, self.address.clone(), local.clone(), self.settings);
-        let mut attempts = JoinSet::new();
-        attempts.spawn(attempt());
-        loop {
-            tokio::select! {
-                Some(Ok(outcome)) = attempts.join_next() => return outcome,
-                () = sleep(self.settings.again) => drop(attempts.spawn(attempt())),
-            }
-        }
+        let addresses = resolve(&self.address, self.settings.patience).await?;
+        let attempt = |address| attempt(address, self.address.clone(), local.clone(), self.settings);
+        connect_any(addresses, self.settings.again, attempt).await
     }
 }
 
@@ -70,9 +62,11 @@ impl Acceptor {
     /// # Errors
     /// Fails if that address cannot be listened at.
     pub async fn bind(address: &str, settings: Settings) -> Result<Self, ConnectError> {
-        let bound = Listener::bind(resolve(address).await?, Mode::Reactor);
+        let unknown = || ConnectError::Address { address: address.to_owned(), source: io::ErrorKind::NotFound.into() };
+        let first = resolve(address, settings.patience).await?.first().copied().ok_or_else(unknown)?;
         let failed = |error: crate::verbs::CallError| failed(address, error.into());
-        Ok(Self { listener: bound.map_err(failed)?, address: address.to_owned(), settings, begun: JoinSet::new() })
+        let listener = Listener::bind(first, Mode::Reactor).map_err(failed)?;
+        Ok(Self { listener, address: address.to_owned(), settings, begun: JoinSet::new() })
     }
 
     /// The port that it listens at.
@@ -133,12 +127,6 @@ fn refuse(request: &Request, peer: &str, why: &dyn Display) {
     if let Err(error) = request.refuse(&why.to_string()) {
         debug!("{peer} was not told that {why}: {error}");
     }
-}
-
-async fn resolve(address: &str) -> Result<SocketAddr, ConnectError> {
-    let unknown = |source| ConnectError::Address { address: address.to_owned(), source };
-    let mut found = lookup_host(address).await.map_err(unknown)?;
-    found.next().ok_or_else(|| unknown(io::ErrorKind::NotFound.into()))
 }
 
 fn failed(peer: &str, error: CmError) -> ConnectError {

@@ -10,9 +10,10 @@ use tokio::time::timeout;
 
 use super::end::{Offered, Settings, connect, refuse};
 use super::error::ExchangeError;
+use crate::addresses::{connect_any, resolve};
 use crate::connection::{ConnectError, Connection, Connector, Gone, Left, Local};
 
-/// Connects to an address, where an [`Acceptor`] listens.
+/// Connects to an address, where an [`Acceptor`] listens; of a name with several addresses, to any that takes the connection.
 #[derive(Debug)]
 pub struct Dialer {
     /// The address: a name or number, a colon and a port.
@@ -23,17 +24,28 @@ pub struct Dialer {
 
 impl Connector for Dialer {
     async fn next(&mut self, local: &Local) -> Result<Connection, ConnectError> {
-        let unreachable = |source| ConnectError::Address { address: self.address.clone(), source };
-        // The kernel would go on for two minutes, and at the end ask only once in half of one.
-        let connected = timeout(self.settings.patience, TcpStream::connect(&self.address)).await;
-        let mut stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(unreachable)?;
-        let mut end = local.unconnected()?;
-        let receives = end.receives();
-        let agreed = connect(&mut stream, (local.context(), end.pair()), receives, &self.settings).await;
-        let peer = self.address.clone();
-        let agreed = agreed.map_err(|source| ConnectError::Peer { peer: peer.clone(), source: source.into() })?;
-        Ok(end.connected(agreed, peer, closed(stream)))
+        let addresses = resolve(&self.address, self.settings.patience).await?;
+        let attempt = |address| attempt(address, self.address.clone(), local.clone(), self.settings);
+        // By then an attempt has ended: nothing is repeated that TCP does not repeat by itself.
+        connect_any(addresses, 3 * self.settings.patience, attempt).await
     }
+}
+
+async fn attempt(
+    address: SocketAddr,
+    peer: String,
+    local: Local,
+    settings: Settings,
+) -> Result<Connection, ConnectError> {
+    let unreachable = |source| ConnectError::Address { address: peer.clone(), source };
+    // The kernel would go on for two minutes, and at the end ask only once in half of one.
+    let connected = timeout(settings.patience, TcpStream::connect(address)).await;
+    let mut stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(unreachable)?;
+    let mut end = local.unconnected()?;
+    let receives = end.receives();
+    let agreed = connect(&mut stream, (local.context(), end.pair()), receives, &settings).await;
+    let agreed = agreed.map_err(|source| ConnectError::Peer { peer: peer.clone(), source: source.into() })?;
+    Ok(end.connected(agreed, peer, closed(stream)))
 }
 
 /// Takes connections that [`Dialer`]s ask for, as many as there are places for, and tells each other one why it is refused. One that says
