@@ -129,6 +129,7 @@ fn parsed(packet: &packet::Packet) -> Key {
             label: packet.key.get(Field::CtLabel),
             original: tuple(&packet.key),
         },
+        is_whole: false,
     };
     parse(&packet.frame, PortNumber(number(Field::InPort)), &metadata).key
 }

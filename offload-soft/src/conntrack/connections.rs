@@ -12,7 +12,7 @@ use crate::engine::Packet;
 use crate::packet::{ip_proto, parse};
 
 use super::expectation::Expectations;
-use super::fragmentation;
+use super::fragmentation::{self, Cut};
 use super::gateway::Helper;
 use super::icmp::{self, Role};
 use super::ip::Ip;
@@ -115,8 +115,10 @@ impl Conntrack {
         Ok(())
     }
 
-    /// The last fragment becomes the whole packet (`handle_fragments`).
+    /// The last fragment becomes the whole packet (`handle_fragments`). One that goes on alone counts as whole, too.
     fn reassemble(&self, zone: u16, packet: &mut Packet, ip: Ip, now: Timestamp) -> Result<Ip, Stop> {
+        packet.metadata.is_whole = true;
+        packet.tracked.pieces = None;
         match self.reassembly.add(zone, ip.family, &packet.bytes, ip.at, now) {
             Outcome::Waits => Err(Stop::Waits),
             Outcome::Dropped => Err(lose(&self.losses.fragment)),
@@ -383,12 +385,15 @@ pub(crate) fn clear(packet: &mut Packet) {
     packet.tracked.member = None;
 }
 
-/// The frames in which a packet leaves that came in pieces; `None` if it leaves as it is. `frame` is the packet, or what
-/// was not cut off of it.
-pub(crate) fn cut(packet: &Packet, frame: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let pieces = packet.tracked.pieces.as_ref()?;
-    let ip = Ip::of(packet)?;
-    fragmentation::cut(frame, ip.at, ip.family, pieces)
+/// How a packet leaves that may have come in pieces. `frame` is the packet, or what was not cut off of it.
+pub(crate) fn cut(packet: &Packet, frame: &[u8], is_last: bool) -> Cut {
+    let (Some(pieces), Some(ip)) = (&packet.tracked.pieces, Ip::of(packet)) else {
+        return Cut::Whole;
+    };
+    // Linux cuts a copy anew.
+    let read = packet.layout.transport_end().saturating_sub(ip.at);
+    let ends = if is_last { pieces.ends_in(ip.bytes(packet).len(), read) } else { Vec::new() };
+    fragmentation::cut(frame, ip.at, ip.family, pieces, &ends)
 }
 
 /// Whether the connection that was faster serves for this one, too (`__nf_ct_resolve_clash`): only where packets of one

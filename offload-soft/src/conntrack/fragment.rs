@@ -10,6 +10,9 @@ use crate::packet::{Extensions, ip_proto};
 
 use super::tuple::Family;
 
+/// Where a payload of IPv6 ends at the latest (`IPV6_MAXPLEN`).
+const IPV6_LONGEST: usize = 65_535;
+
 /// What the fragments of a packet have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
@@ -34,6 +37,8 @@ pub(super) struct Fragment<'a> {
     pub(super) lacks_headers: bool,
     /// As it counts for [`Pieces::largest`](super::reassembly::Pieces::largest).
     pub(super) size: usize,
+    /// Its type of service or traffic class.
+    pub(super) class: u8,
 }
 
 impl<'a> Fragment<'a> {
@@ -54,7 +59,8 @@ impl<'a> Fragment<'a> {
 fn read_v4(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
     let packet = frame.get(network..)?;
     let ip = Ipv4::new(packet)?;
-    let end = usize::from(ip.total_length());
+    // The kernel takes one that is cut off as long as it is (`ip_frag_queue`).
+    let end = usize::from(ip.total_length()).min(packet.len());
     let mut payload = packet.get(ip.header_length()..end)?;
     let is_last = ip.flags_and_offset() & IPV4_MORE_FRAGMENTS == 0;
     if !is_last {
@@ -75,6 +81,7 @@ fn read_v4(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
         dont_fragment: ip.flags_and_offset() & IPV4_DONT_FRAGMENT != 0,
         lacks_headers: false,
         size: ip.header_length() + payload.len(),
+        class: ip.tos(),
     })
 }
 
@@ -86,6 +93,10 @@ fn read_v6(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
     let at = headers.at;
     let header = Ipv6Fragment::new(packet.get(at..end)?)?;
     let payload = packet.get(at + Ipv6Fragment::<&[u8]>::LENGTH..end)?;
+    let offset = usize::from(header.offset_and_more() & IPV6_OFFSET);
+    if offset + payload.len() > IPV6_LONGEST {
+        return None;
+    }
     Some(Fragment {
         key: Key {
             zone,
@@ -96,11 +107,12 @@ fn read_v6(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
         },
         headers: network + at + Ipv6Fragment::<&[u8]>::LENGTH,
         payload,
-        offset: usize::from(header.offset_and_more() & IPV6_OFFSET),
+        offset,
         is_last: header.offset_and_more() & IPV6_MORE_FRAGMENTS == 0,
         dont_fragment: false,
         lacks_headers: lacks_headers(headers, packet.len()),
         size: end,
+        class: ip.traffic_class(),
     })
 }
 

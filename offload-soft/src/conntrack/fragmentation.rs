@@ -1,8 +1,9 @@
 //! Cutting a packet again that was put together to be tracked.
 //!
-//! As the OVS kernel datapath does it at output (`ovs_fragment` in `net/openvswitch/actions.c`): a packet longer than the
-//! largest piece that it came in leaves in its old pieces, or, if its length has changed, in pieces of that size.
-//! An IPv6 packet keeps its identification, where Linux draws a new one.
+//! As the OVS kernel datapath does it at output (`ovs_fragment` in `net/openvswitch/actions.c`, `ip_do_fragment`,
+//! `ip6_fragment`): a packet longer than the largest piece that it came in leaves in its old pieces, or, where these cannot
+//! be kept, in pieces of that size. Each has all IPv4 options. An IPv6 packet keeps its identification, where Linux draws a
+//! new one.
 
 use crate::packet::checksum::Sum;
 use crate::packet::headers::{IPV4_MORE_FRAGMENTS, IPV6_MORE_FRAGMENTS, Ipv4, Ipv6, Ipv6Fragment};
@@ -11,24 +12,48 @@ use crate::packet::{Extensions, ip_proto};
 use super::reassembly::Pieces;
 use super::tuple::Family;
 
-/// The frames that a frame leaves in; `None` if it leaves as it is. Its IP header is at `network`.
-pub(crate) fn cut(frame: &[u8], network: usize, family: Family, pieces: &Pieces) -> Option<Vec<Vec<u8>>> {
-    let packet = frame.get(network..)?;
-    if packet.len() <= pieces.largest {
-        return None;
+/// What every link of IPv6 carries in one piece, so that Linux cuts nothing to less (`IPV6_MIN_MTU`).
+const IPV6_MINIMUM: usize = 1280;
+
+/// How a packet leaves.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// As it is.
+    Whole,
+    /// In these frames.
+    Pieces(Vec<Vec<u8>>),
+    /// Not at all, since what every piece would have to have in front is malformed or too long.
+    Impossible,
+}
+
+/// How a frame leaves whose IP header is at `network`. Its packet is cut at `ends`, from the IP header on, if these fit.
+pub(crate) fn cut(frame: &[u8], network: usize, family: Family, pieces: &Pieces, ends: &[usize]) -> Cut {
+    match frame.get(network..) {
+        Some(packet) if packet.len() > pieces.largest => {
+            in_pieces(frame, network, family, pieces, ends).map_or(Cut::Impossible, Cut::Pieces)
+        }
+        _ => Cut::Whole,
     }
-    let (head, extra, place) = match family {
-        Family::V4 => (Ipv4::new(packet)?.header_length(), 0, None),
+}
+
+fn in_pieces(frame: &[u8], network: usize, family: Family, pieces: &Pieces, ends: &[usize]) -> Option<Vec<Vec<u8>>> {
+    let packet = frame.get(network..)?;
+    let (head, room, place) = match family {
+        Family::V4 => {
+            let head = Ipv4::new(packet)?.header_length();
+            (head, pieces.largest.checked_sub(head)?, None)
+        }
         Family::V6 => {
             let place = fragmentable(packet)?;
-            (place.at, Ipv6Fragment::<&[u8]>::LENGTH, Some(place))
+            let head = place.at + Ipv6Fragment::<&[u8]>::LENGTH;
+            (place.at, pieces.largest.max(IPV6_MINIMUM).checked_sub(head)?, Some(place))
         }
     };
-    let room = pieces.largest.checked_sub(head + extra).filter(|room| *room >= 8)?;
-    let payload = packet.get(head..)?;
+    let payload = packet.get(head..).filter(|_| room >= 8)?;
+    let lengths = old_lengths(head, packet.len(), room, ends).unwrap_or_else(|| new_lengths(payload.len(), room));
     let mut frames = Vec::new();
     let mut offset = 0;
-    for length in lengths(payload.len(), room, pieces) {
+    for length in lengths {
         let is_last = offset + length == payload.len();
         let body = payload.get(offset..offset + length)?;
         let mut headers = frame[..network + head].to_vec();
@@ -43,12 +68,21 @@ pub(crate) fn cut(frame: &[u8], network: usize, family: Family, pieces: &Pieces)
     Some(frames)
 }
 
-/// The lengths of the pieces of a payload.
-fn lengths(payload: usize, room: usize, pieces: &Pieces) -> Vec<usize> {
-    let old: &[usize] = &pieces.lengths;
-    if old.iter().sum::<usize>() == payload && old.iter().all(|length| *length <= room) {
-        return old.to_vec();
+/// The lengths of the payloads of pieces that end at `ends`, as far as the packet goes; `None` if there is but one, or if
+/// one may not be a fragment or has no room.
+fn old_lengths(head: usize, packet: usize, room: usize, ends: &[usize]) -> Option<Vec<usize>> {
+    let mut lengths = Vec::new();
+    let mut start = head;
+    for end in ends.iter().copied().filter(|end| *end < packet).chain([packet]) {
+        let is_last = end == packet;
+        lengths.push(end.checked_sub(start).filter(|length| *length <= room && (is_last || length % 8 == 0))?);
+        start = end;
     }
+    (lengths.len() > 1).then_some(lengths)
+}
+
+/// The lengths of the payloads of pieces that are as large as they may be.
+fn new_lengths(payload: usize, room: usize) -> Vec<usize> {
     let full = room & !7;
     let mut lengths = Vec::new();
     let mut left = payload;
@@ -62,9 +96,6 @@ fn lengths(payload: usize, room: usize, pieces: &Pieces) -> Vec<usize> {
 
 fn mark_v4(headers: &mut [u8], network: usize, offset: usize, length: usize, is_last: bool) -> Option<()> {
     let header = headers.get_mut(network..)?;
-    if offset > 0 {
-        blank_options(header);
-    }
     let total = u16::try_from(header.len() + length).ok()?;
     let mut ip = Ipv4::new(&mut *header)?;
     let more = if is_last { 0 } else { IPV4_MORE_FRAGMENTS };
@@ -75,28 +106,6 @@ fn mark_v4(headers: &mut [u8], network: usize, offset: usize, length: usize, is_
     let sum = Sum::default().bytes(header).finish();
     Ipv4::new(header)?.set_checksum(sum);
     Some(())
-}
-
-/// Leaves only those options that are in all fragments (RFC 791, 3.1).
-fn blank_options(header: &mut [u8]) {
-    const END: u8 = 0;
-    const NO_OPERATION: u8 = 1;
-    const IN_ALL: u8 = 0x80;
-    let mut at = Ipv4::<&[u8]>::LENGTH;
-    while at < header.len() {
-        let length = match header[at] {
-            END => return,
-            NO_OPERATION => 1,
-            _ => match header.get(at + 1) {
-                Some(length) if *length >= 2 && at + usize::from(*length) <= header.len() => usize::from(*length),
-                _ => return,
-            },
-        };
-        if header[at] & IN_ALL == 0 {
-            header[at..at + length].fill(NO_OPERATION);
-        }
-        at += length;
-    }
 }
 
 fn mark_v6(
@@ -159,36 +168,117 @@ mod tests {
         packets.map(|packet| [&[0xee; 14][..], &packet].concat())
     }
 
+    fn pieces_of(cut: Cut) -> Vec<Vec<u8>> {
+        match cut {
+            Cut::Pieces(frames) => frames,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The pieces of a packet, joined and cut again.
+    fn again(family: Family, frames: &[Vec<u8>], read: usize) -> Vec<Vec<u8>> {
+        let (whole, pieces) = join(family, frames);
+        pieces_of(cut(&whole, 14, family, &pieces, &pieces.ends_in(whole.len() - 14, read)))
+    }
+
     #[test]
     fn a_packet_leaves_in_the_pieces_that_it_came_in() {
         let payload: Vec<u8> = (0..100).collect();
         let cuts = [0..16, 16..72, 72..100];
         let v4 = framed(cuts.clone().map(|cut| frames::summed(Family::V4, piece_v4(&payload, cut, 77))));
-        let (whole, pieces) = join(Family::V4, &v4);
-        assert_eq!(cut(&whole, 14, Family::V4, &pieces).unwrap(), v4);
+        assert_eq!(again(Family::V4, &v4, 28), v4);
         let v6 = framed(cuts.map(|cut| piece_v6(&payload, cut, 77)));
-        let (whole, pieces) = join(Family::V6, &v6);
-        assert_eq!(cut(&whole, 14, Family::V6, &pieces).unwrap(), v6);
+        assert_eq!(again(Family::V6, &v6, 48), v6);
     }
 
     #[test]
-    fn a_packet_of_another_length_is_cut_to_the_same_size() {
+    fn options_of_ipv4_are_in_every_piece() {
+        let payload: Vec<u8> = (0..60).collect();
+        let options = [7, 7, 4, 0, 0, 0, 0, 0];
+        let with_options = |mut packet: Vec<u8>| {
+            packet.splice(20..20, options);
+            packet[0] = 0x47;
+            packet[3] += 8;
+            packet
+        };
+        let cuts = [0..24, 24..48, 48..60];
+        let frames = framed(cuts.map(|cut| with_options(piece_v4(&payload, cut, 77))));
+        for frame in again(Family::V4, &frames, 36) {
+            assert_eq!(frame[34..42], options);
+        }
+    }
+
+    #[test]
+    fn old_pieces_are_kept_behind_options_that_were_not_in_every_piece_before() {
+        let mut payload = vec![17, 0, 1, 4, 0, 0, 0, 0];
+        payload.extend(0..100);
+        let destination_options = |mut packet: Vec<u8>| {
+            packet[40] = ip_proto::DESTINATION;
+            packet
+        };
+        let cuts = [0..24, 24..72, 72..108];
+        let frames = framed(cuts.map(|cut| destination_options(piece_v6(&payload, cut, 77))));
+        let again = again(Family::V6, &frames, 56);
+        let bodies: Vec<_> = again.iter().map(|frame| frame.len() - 14 - 40 - 8 - 8).collect();
+        assert_eq!(bodies, [16, 48, 36]);
+    }
+
+    #[test]
+    fn a_packet_is_cut_anew_where_its_old_pieces_cannot_be_kept() {
         let payload: Vec<u8> = (0..200).collect();
         let packet = frames::v4("10.0.0.1", "10.0.0.2", 17, &payload);
         let frame = [&[0xee; 14][..], &packet].concat();
-        let pieces = Pieces { largest: 70, lengths: [48, 8].into(), identification: 0 };
-        let cut = cut(&frame, 14, Family::V4, &pieces).unwrap();
-        assert_eq!(cut.iter().map(Vec::len).collect::<Vec<_>>(), [14 + 68, 82, 82, 82, 14 + 20 + 8]);
-        let (whole, _) = join(Family::V4, &cut);
-        assert_eq!(whole[34..], payload);
+        let pieces = Pieces { largest: 70, ends: [].into(), identification: 0 };
+        let lengths = |ends: &[usize]| {
+            let frames = pieces_of(cut(&frame, 14, Family::V4, &pieces, ends));
+            assert_eq!(join(Family::V4, &frames).0[34..], payload);
+            frames.iter().map(|frame| frame.len() - 34).collect::<Vec<_>>()
+        };
+        let anew = [48, 48, 48, 48, 8];
+        assert_eq!(lengths(&[]), anew);
+        assert_eq!(lengths(&[60, 108, 156, 180, 220]), [40, 48, 48, 24, 40]);
+        assert_eq!(lengths(&[64, 112, 160, 208, 220]), anew, "a piece of no multiple of eight");
+        assert_eq!(lengths(&[60, 116, 164, 212, 220]), anew, "one that is too large");
+        assert_eq!(lengths(&[12, 60, 108, 156, 204, 220]), anew, "one that ends in the header");
+    }
+
+    #[test]
+    fn a_frame_that_was_cut_off_leaves_in_as_many_pieces_as_there_is_something_of() {
+        let payload: Vec<u8> = (0..100).collect();
+        let cuts = [0..16, 16..72, 72..100];
+        let frames = framed(cuts.map(|cut| piece_v4(&payload, cut, 77)));
+        let (whole, pieces) = join(Family::V4, &frames);
+        let ends = pieces.ends_in(120, 28);
+        let frames = pieces_of(cut(&whole[..whole.len() - 20], 14, Family::V4, &pieces, &ends));
+        assert_eq!(frames.iter().map(|frame| frame.len() - 34).collect::<Vec<_>>(), [16, 56, 8]);
+    }
+
+    #[test]
+    fn ipv6_is_cut_anew_to_no_less_than_every_link_carries() {
+        let payload: Vec<u8> = vec![7; 1500];
+        let packet = frames::v6("fd00::1", "fd00::2", 17, &payload);
+        for (largest, first) in [(600, 1280), (1280, 1280), (1399, 1392)] {
+            let pieces = Pieces { largest, ends: [].into(), identification: 7 };
+            let frames = pieces_of(cut(&packet, 0, Family::V6, &pieces, &[]));
+            assert_eq!(frames.iter().map(Vec::len).collect::<Vec<_>>(), [first, 1500 + 2 * 48 - first]);
+        }
     }
 
     #[test]
     fn a_packet_that_fits_is_left_alone() {
         let packet = frames::v4("10.0.0.1", "10.0.0.2", 17, &[0; 50]);
         let frame = [&[0xee; 14][..], &packet].concat();
-        let pieces = Pieces { largest: 70, lengths: [48, 2].into(), identification: 0 };
-        assert_eq!(cut(&frame, 14, Family::V4, &pieces), None);
+        let pieces = Pieces { largest: 70, ends: [68, 70].into(), identification: 0 };
+        assert_eq!(cut(&frame, 14, Family::V4, &pieces, &[68, 70]), Cut::Whole);
+    }
+
+    #[test]
+    fn a_packet_whose_headers_have_no_end_does_not_leave() {
+        let mut payload = [17, 255].to_vec();
+        payload.resize(200, 0);
+        let packet = frames::v6("fd00::1", "fd00::2", ip_proto::HOP_BY_HOP, &payload);
+        let pieces = Pieces { largest: 100, ends: [].into(), identification: 7 };
+        assert_eq!(cut(&packet, 0, Family::V6, &pieces, &[]), Cut::Impossible);
     }
 
     #[test]
@@ -200,11 +290,11 @@ mod tests {
             let next = chain.iter().skip(1).chain(&[17]);
             let mut payload: Vec<u8> = next.flat_map(|next| [*next, 0, 1, 4, 0, 0, 0, 0]).collect();
             payload.truncate(chain.len() * 8);
-            payload.extend([7; 100]);
+            payload.extend([7; 1400]);
             let packet = frames::v6("fd00::1", "fd00::2", *chain.first().unwrap_or(&17), &payload);
-            let pieces = Pieces { largest: 100, lengths: [].into(), identification: 7 };
-            let cut = cut(&packet, 0, Family::V6, &pieces).unwrap();
-            let first = fragment_header(&cut[0]).unwrap();
+            let pieces = Pieces { largest: 100, ends: [].into(), identification: 7 };
+            let frames = pieces_of(cut(&packet, 0, Family::V6, &pieces, &[]));
+            let first = fragment_header(&frames[0]).unwrap();
             (first.at - 40) / 8
         };
         assert_eq!(uncut(&[]), 0);
@@ -213,14 +303,5 @@ mod tests {
         assert_eq!(uncut(&[DESTINATION, ROUTING]), 2);
         assert_eq!(uncut(&[ROUTING, DESTINATION]), 1, "those are for the last station");
         assert_eq!(uncut(&[ROUTING, DESTINATION, ROUTING]), 1);
-    }
-
-    #[test]
-    fn only_options_for_all_fragments_are_in_all() {
-        let mut header = [0u8; 32];
-        header[20..28].copy_from_slice(&[7, 3, 4, 0x83, 3, 4, 1, 68]);
-        header[28..32].copy_from_slice(&[4, 5, 0, 0]);
-        blank_options(&mut header);
-        assert_eq!(header[20..32], [1, 1, 1, 0x83, 3, 4, 1, 1, 1, 1, 1, 0]);
     }
 }

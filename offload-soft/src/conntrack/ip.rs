@@ -46,7 +46,11 @@ impl Ip {
         }
     }
 
+    /// Whether it is a fragment, and has not been taken for a whole packet before.
     pub(super) fn is_fragment(self, packet: &Packet) -> bool {
+        if packet.metadata.is_whole {
+            return false;
+        }
         let bytes = self.bytes(packet);
         match self.family {
             Family::V4 => Ipv4::new(bytes).is_some_and(|ip| ip.is_fragment()),

@@ -12,6 +12,7 @@
 //! What is not here: gateways for other protocols, PPTP. Time comes from the caller.
 
 mod adjustment;
+mod congestion;
 mod connections;
 mod dccp;
 mod expectation;
@@ -52,6 +53,7 @@ mod zones;
 
 pub use connections::{Conntrack, LIMIT};
 pub(crate) use connections::{clear, cut};
+pub(crate) use fragmentation::Cut;
 pub use losses::Losses;
 pub(crate) use losses::Stop;
 pub(crate) use policies::Policies;

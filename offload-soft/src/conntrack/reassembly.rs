@@ -18,6 +18,7 @@ use crate::packet::Extensions;
 use crate::packet::checksum::Sum;
 use crate::packet::headers::{IPV4_DONT_FRAGMENT, Ipv4, Ipv6, Ipv6Fragment};
 
+use super::congestion::Congestion;
 use super::fragment::{Fragment, Key, fragment_header};
 use super::timeouts;
 use super::tuple::Family;
@@ -34,10 +35,23 @@ const OVERHEAD: usize = 256;
 pub(crate) struct Pieces {
     /// Bytes of the largest piece, from the IP header on (`mru`).
     pub(crate) largest: usize,
-    /// Bytes of payload of each piece, in order.
-    pub(crate) lengths: Arc<[usize]>,
+    /// Where in the whole packet each piece ends, from the IP header on.
+    pub(crate) ends: Arc<[usize]>,
     /// What all pieces have in common.
     pub(crate) identification: u32,
+}
+
+impl Pieces {
+    /// Where pieces end in a packet that has so many bytes now, and of which Linux has read so many at least: what it reads
+    /// of headers becomes part of the first piece. If the length has changed there are none.
+    pub(crate) fn ends_in(&self, length: usize, read: usize) -> Vec<usize> {
+        let [first, .., last] = *self.ends else { return Vec::new() };
+        if last != length {
+            return Vec::new();
+        }
+        let first = first.max(read);
+        std::iter::once(first).chain(self.ends.iter().copied().filter(|end| *end > first)).collect()
+    }
 }
 
 /// What becomes of a fragment.
@@ -66,6 +80,7 @@ struct Queue {
     present: usize,
     largest: usize,
     largest_unfragmentable: usize,
+    congestion: Congestion,
     memory: usize,
 }
 
@@ -243,6 +258,7 @@ impl Queue {
         }
         self.present += fragment.payload.len();
         self.largest = self.largest.max(fragment.size);
+        self.congestion.note(fragment.class);
         if fragment.dont_fragment {
             self.largest_unfragmentable = self.largest_unfragmentable.max(fragment.size);
         }
@@ -253,9 +269,10 @@ impl Queue {
         Inserted::Yes
     }
 
-    fn pieces(&self, identification: u32) -> Pieces {
-        let lengths = self.payloads.values().map(|payload| payload.len()).collect();
-        Pieces { largest: self.largest, lengths, identification }
+    /// The pieces of a packet whose IP header with its options, or with its extensions, has so many bytes.
+    fn pieces(&self, header: usize, identification: u32) -> Pieces {
+        let ends = self.payloads.iter().map(|(start, payload)| header + start + payload.len());
+        Pieces { largest: self.largest, ends: ends.collect(), identification }
     }
 
     /// The headers of the first fragment, and all payloads behind it.
@@ -268,9 +285,11 @@ impl Queue {
 
     fn join_v4(&self, network: usize, identification: u32) -> Option<(Vec<u8>, Pieces)> {
         let headers = self.headers.as_deref()?;
+        let congestion = self.congestion.joint()?;
         let mut frame = self.join(headers);
         let total = u16::try_from(frame.len().checked_sub(network)?).ok()?;
         let mut ip = Ipv4::new(frame.get_mut(network..)?)?;
+        ip.set_tos(ip.tos() | congestion);
         ip.set_total_length(total);
         // A packet whose largest piece may not be cut may not be cut further, either.
         let keeps_flag = self.largest_unfragmentable == self.largest;
@@ -278,19 +297,22 @@ impl Queue {
         ip.set_checksum(0);
         let sum = Sum::default().bytes(frame.get(network..headers.len())?).finish();
         Ipv4::new(frame.get_mut(network..)?)?.set_checksum(sum);
-        Some((frame, self.pieces(identification)))
+        Some((frame, self.pieces(headers.len() - network, identification)))
     }
 
     fn join_v6(&self, network: usize, identification: u32) -> Option<(Vec<u8>, Pieces)> {
         let headers = self.headers.as_deref()?;
+        let congestion = self.congestion.joint()?;
         let Extensions { announced_at, at, .. } = fragment_header(headers.get(network..)?)?;
         let mut headers = headers.to_vec();
         headers[network + announced_at] = headers[network + at];
         headers.drain(network + at..network + at + Ipv6Fragment::<&[u8]>::LENGTH);
         let mut frame = self.join(&headers);
         let payload = frame.len().checked_sub(network + Ipv6::<&[u8]>::LENGTH)?;
-        Ipv6::new(frame.get_mut(network..)?)?.set_payload_length(u16::try_from(payload).ok()?);
-        Some((frame, self.pieces(identification)))
+        let mut ip = Ipv6::new(frame.get_mut(network..)?)?;
+        ip.set_traffic_class(ip.traffic_class() | congestion);
+        ip.set_payload_length(u16::try_from(payload).ok()?);
+        Some((frame, self.pieces(headers.len() - network, identification)))
     }
 }
 
@@ -356,15 +378,55 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_piece_is_remembered() {
+    fn the_largest_piece_and_where_each_ends_are_remembered() {
         let reassembly = Reassembly::new();
         let payload = payload();
         add(&reassembly, Family::V4, &piece_v4(&payload, 0..24, 9));
         match add(&reassembly, Family::V4, &piece_v4(&payload, 24..40, 9)) {
             Outcome::Whole(_, pieces) => {
-                assert_eq!((pieces.largest, &*pieces.lengths), (44, &[24, 16][..]));
+                assert_eq!((pieces.largest, &*pieces.ends), (44, &[44, 60][..]));
+                assert_eq!(pieces.ends_in(60, 28), [44, 60]);
+                assert_eq!(pieces.ends_in(60, 48), [48, 60], "headers that were read are in the first");
+                assert_eq!(pieces.ends_in(61, 28), [], "another packet than it was");
             }
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_mark_of_congestion_on_a_later_fragment_is_the_packets() {
+        let payload = payload();
+        for (family, shift) in [(Family::V4, 0), (Family::V6, 4)] {
+            let marked = |bytes, mark: u8| {
+                let mut packet = piece(family, &payload, bytes, 9);
+                packet[1] |= mark << shift;
+                packet
+            };
+            let reassembly = Reassembly::new();
+            add(&reassembly, family, &marked(0..24, 2));
+            let packet = whole(add(&reassembly, family, &marked(24..40, 3)));
+            assert_eq!(packet[1] >> shift, 3);
+            if family == Family::V4 {
+                assert_eq!(Sum::default().bytes(&packet[..20]).finish(), 0);
+            }
+            add(&reassembly, family, &marked(0..24, 0));
+            assert!(matches!(add(&reassembly, family, &marked(24..40, 3)), Outcome::Dropped), "{family:?}");
+        }
+    }
+
+    #[test]
+    fn a_fragment_that_is_cut_off_is_as_long_as_it_is_in_ipv4_only() {
+        let payload = payload();
+        for (family, header) in [(Family::V4, 20), (Family::V6, 40)] {
+            let reassembly = Reassembly::new();
+            add(&reassembly, family, &piece(family, &payload, 0..24, 9));
+            let mut last = piece(family, &payload, 24..40, 9);
+            last.pop();
+            match (add(&reassembly, family, &last), family) {
+                (Outcome::Whole(frame, _), Family::V4) => assert_eq!(frame[14 + header..], payload[..39]),
+                (Outcome::Dropped, Family::V6) => {}
+                (outcome, _) => panic!("{family:?}: {outcome:?}"),
+            }
         }
     }
 
@@ -502,6 +564,17 @@ mod tests {
             assert!(matches!(first, Outcome::Waits), "{other:?}");
             whole(add(&reassembly, other, &piece(other, &payload, 24..40, 9)));
         }
+    }
+
+    #[test]
+    fn a_fragment_of_ipv6_that_ends_too_late_harms_nothing() {
+        let reassembly = Reassembly::new();
+        let payload = payload();
+        add(&reassembly, Family::V6, &piece_v6(&payload, 0..24, 9));
+        let mut late = piece_v6(&payload, 24..40, 9);
+        late[42..44].copy_from_slice(&0xfff8u16.to_be_bytes());
+        assert!(matches!(add(&reassembly, Family::V6, &late), Outcome::Dropped));
+        assert_eq!(whole(add(&reassembly, Family::V6, &piece_v6(&payload, 24..40, 9)))[40..], payload);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) fn translate(packet: &mut [u8], family: Family, target: &Tuple, side:
     };
     if let Some(located) = &located {
         let bytes = [address_bytes(old), address_bytes(address)];
-        transport(packet.get_mut(located.transport..)?, located.protocol, target, side, bytes)?;
+        transport(packet.get_mut(located.transport..).unwrap_or_default(), located.protocol, target, side, bytes)?;
     }
     match address {
         IpAddr::V4(address) => {

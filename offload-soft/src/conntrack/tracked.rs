@@ -16,3 +16,12 @@ pub(crate) struct Tracked {
     pub(super) tuple: Option<Tuple>,
     pub(super) pieces: Option<Pieces>,
 }
+
+impl Tracked {
+    /// Notes that it is of a copy, whose old pieces Linux does not keep.
+    pub(crate) fn is_copied(&mut self) {
+        if let Some(pieces) = &mut self.pieces {
+            pieces.ends = Arc::default();
+        }
+    }
+}

@@ -50,7 +50,7 @@ pub struct Tuple {
 impl Tuple {
     /// The direction of a packet; `None` if it ends before its ports do.
     pub(crate) fn read(packet: &[u8], located: &Located) -> Option<Self> {
-        let header = packet.get(located.transport..)?;
+        let header = packet.get(located.transport..).unwrap_or_default();
         let word = |at: usize| (header.len() >= at + 2).then(|| u16::read(header, at));
         let (source_port, destination_port) = match located.protocol {
             ip_proto::TCP | ip_proto::UDP | ip_proto::SCTP | DCCP | UDP_LITE => (word(0)?, word(2)?),
@@ -115,7 +115,7 @@ pub(crate) struct Located {
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
     pub(crate) protocol: u8,
-    /// Where in the packet the transport header is.
+    /// Where the transport header is: in the packet, or behind its end.
     pub(crate) transport: usize,
 }
 
@@ -217,6 +217,16 @@ mod tests {
         payload[..8].copy_from_slice(&[17, 0, 0, 8, 0, 0, 0, 1]);
         let packet = frames::v6("2001:db8::1", "2001:db8::2", ip_proto::FRAGMENT, &payload);
         assert!(locate(&packet, Family::V6).is_none());
+    }
+
+    #[test]
+    fn what_lies_behind_a_header_that_is_cut_off_has_a_tuple_if_it_needs_no_ports() {
+        for (protocol, is_tracked) in [(99, true), (GRE, true), (17, false), (58, false)] {
+            let packet = frames::v6("fd00::1", "fd00::2", ip_proto::HOP_BY_HOP, &[protocol, 1, 1, 4, 0, 0, 0, 0]);
+            let located = locate(&packet, Family::V6).unwrap();
+            assert_eq!(located.transport, 56, "behind the packet");
+            assert_eq!(Tuple::read(&packet, &located).is_some(), is_tracked, "{protocol}");
+        }
     }
 
     #[test]

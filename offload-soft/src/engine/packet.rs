@@ -120,6 +120,7 @@ impl Packet {
     }
 
     pub(super) fn push_vlan(&mut self, tag: VlanTag) -> Result<(), Missing> {
+        self.metadata.is_whole &= !self.has_tag();
         // The CFI bit only says that there is a tag; on the wire OVS sends it as zero (`push_vlan` in actions.c).
         self.insert_tag(tag.tpid, u16::from(tag.pcp) << 13 | tag.vid)
     }
@@ -145,6 +146,7 @@ impl Packet {
         self.bytes.drain(ADDRESSES..ADDRESSES + TAG);
         self.layout.tags = self.layout.tags.saturating_sub(1);
         self.layout.shift(|at| at.saturating_sub(TAG));
+        self.metadata.is_whole &= !self.has_tag();
         Ok(())
     }
 
@@ -161,6 +163,7 @@ impl Packet {
         self.put_in_front(&header);
         self.layout.shift(|at| at + MIN_FRAME);
         self.metadata.layer3 = None;
+        self.metadata.is_whole = false;
         Ok(())
     }
 
@@ -174,6 +177,7 @@ impl Packet {
         self.bytes.drain(..header);
         let protocol = self.protocol();
         self.metadata.layer3 = Some(protocol);
+        self.metadata.is_whole = false;
         self.layout.ethernet_type = protocol;
         self.layout.tags = 0;
         self.layout.shift(|at| at.saturating_sub(header));
@@ -199,12 +203,14 @@ impl Packet {
 
     /// Notes that the packet begins with a header of this Ethernet type, of which nothing is known yet.
     pub(super) fn begins_with(&mut self, ethernet_type: u16) {
+        self.metadata.is_whole = false;
         self.metadata.layer3 = Some(ethernet_type);
         self.layout = Layout { ethernet_type, end: self.bytes.len(), ..Layout::default() };
     }
 
     /// Notes that something of this Ethernet type comes behind the Ethernet header, of which nothing is known yet.
     pub(super) fn is_followed_by(&mut self, ethernet_type: u16) {
+        self.metadata.is_whole = false;
         let Layout { tags, payload_at, .. } = self.layout;
         self.layout = Layout { ethernet_type, tags, payload_at, end: self.bytes.len(), ..Layout::default() };
     }

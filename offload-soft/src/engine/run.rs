@@ -90,7 +90,7 @@ impl Traversal<'_> {
             let recorded = self.recorder.as_mut().map(|recorder| recorder.begin(&actions[index], &packet));
             match step {
                 Step::Output(port) => {
-                    self.output(*port, &packet);
+                    self.output(*port, &packet, is_last);
                     packet.cut = 0;
                 }
                 Step::Set(set) => rewrite::apply(&mut packet, set)?,
@@ -157,7 +157,7 @@ impl Traversal<'_> {
                         return Ok(());
                     }
                     if is_last {
-                        self.output(push.out_port, &packet);
+                        self.output(push.out_port, &packet, true);
                     }
                 }
                 // A cut that cuts nothing leaves an earlier one as it was.
@@ -207,7 +207,12 @@ impl Traversal<'_> {
 
 /// The packet itself for the last that is done with it, else a copy.
 fn take_or_copy(packet: &mut Packet, is_last: bool) -> Packet {
-    if is_last { std::mem::replace(packet, empty()) } else { packet.clone() }
+    if is_last {
+        return std::mem::replace(packet, empty());
+    }
+    let mut copy = packet.clone();
+    copy.tracked.is_copied();
+    copy
 }
 
 fn empty() -> Packet {

@@ -19,7 +19,7 @@ use super::record::Recorder;
 use super::run::Deferred;
 use super::tunnel::{self, Decapsulated, Payload, Push};
 use crate::chains::Chain;
-use crate::conntrack::{self, Conntrack};
+use crate::conntrack::{self, Conntrack, Cut};
 use crate::jumps::MAX_DEPTH;
 use crate::mirrors::{MirrorState, Mirrors};
 use crate::packet::{Metadata, parse};
@@ -253,11 +253,13 @@ impl Traversal<'_> {
         }
     }
 
-    pub(super) fn output(&mut self, number: PortNumber, packet: &Packet) {
+    /// Sends a packet out, which is the last that is done with it or not.
+    pub(super) fn output(&mut self, number: PortNumber, packet: &Packet, is_last: bool) {
         let frame = &packet.bytes[..packet.cut_length()];
-        let sent = match conntrack::cut(packet, frame) {
-            Some(pieces) => pieces.iter().try_for_each(|piece| self.send(number, piece, packet)),
-            None => self.send(number, frame, packet),
+        let sent = match conntrack::cut(packet, frame, is_last) {
+            Cut::Whole => self.send(number, frame, packet),
+            Cut::Pieces(pieces) => pieces.iter().try_for_each(|piece| self.send(number, piece, packet)),
+            Cut::Impossible => None,
         };
         if sent.is_none() {
             self.lose(Loss::Output);
@@ -338,6 +340,7 @@ impl Traversal<'_> {
         packet.bytes = outer;
         packet.metadata.tunnel = None;
         packet.metadata.layer3 = None;
+        packet.metadata.is_whole = false;
         packet.layout = parse(&packet.bytes, packet.in_port, &packet.metadata).layout;
         true
     }

@@ -17,7 +17,7 @@ pub(crate) struct Extensions<'a> {
     pub(crate) announced_at: usize,
     /// Which header that is.
     pub(crate) protocol: u8,
-    /// Where in the packet it begins.
+    /// Where it begins: in the packet, or behind its end.
     pub(crate) at: usize,
 }
 
@@ -42,22 +42,24 @@ impl<'a> Extensions<'a> {
         )
     }
 
-    /// Goes on behind the extension header that stands here; `None` if none does, or if the packet ends before it.
+    /// Goes on behind the extension header that stands here; `None` if none does, or if it is cut off where Linux reads it
+    /// (`ipv6_skip_exthdr`): what comes behind is read of one that is cut off behind that, too.
     pub(crate) fn step(&mut self) -> Option<()> {
         let header = Ipv6Extension::new(self.header())?;
         let length = usize::from(header.length());
         let length = match self.protocol {
             ip_proto::HOP_BY_HOP | ip_proto::ROUTING | ip_proto::DESTINATION => (length + 1) * 8,
             ip_proto::AUTHENTICATION => (length + 2) * 4,
-            ip_proto::FRAGMENT => Ipv6Fragment::<&[u8]>::LENGTH,
+            ip_proto::FRAGMENT if self.fragment_offset().is_some() => Ipv6Fragment::<&[u8]>::LENGTH,
             _ => return None,
         };
-        let behind = self.at + length;
-        if behind > self.packet.len() {
-            return None;
-        }
-        (self.announced_at, self.protocol, self.at) = (self.at, header.next_header(), behind);
+        (self.announced_at, self.protocol, self.at) = (self.at, header.next_header(), self.at + length);
         Some(())
+    }
+
+    /// Whether the header before this place is cut off, so that it lies behind the packet.
+    pub(crate) fn is_behind_packet(&self) -> bool {
+        self.at > self.packet.len()
     }
 
     /// Whether a fragment header stands here, of which as much is there as makes a fragment for Linux (`ipv6_find_hdr`).
@@ -67,11 +69,15 @@ impl<'a> Extensions<'a> {
 
     /// Whether it is that of a fragment without the transport header. Behind it no other header stands.
     pub(crate) fn is_later_fragment(&self) -> bool {
+        self.fragment_offset().is_some_and(|offset| offset != 0)
+    }
+
+    fn fragment_offset(&self) -> Option<u16> {
         match self.header() {
             [_, _, high, low, ..] if self.protocol == ip_proto::FRAGMENT => {
-                u16::from_be_bytes([*high, *low]) & IPV6_OFFSET != 0
+                Some(u16::from_be_bytes([*high, *low]) & IPV6_OFFSET)
             }
-            _ => false,
+            _ => None,
         }
     }
 

@@ -48,6 +48,9 @@ pub struct Metadata {
     pub tunnel: Option<TunnelMetadata>,
     /// What connection tracking found.
     pub connection: ConnectionKey,
+    /// Whether connection tracking has taken it for a whole packet. Until other headers come or go it counts as no fragment,
+    /// whatever its headers say (`handle_fragments` in net/openvswitch/conntrack.c, `invalidate_flow_key` in actions.c).
+    pub is_whole: bool,
 }
 
 /// A flow key and where in the frame its headers stand.
@@ -82,6 +85,13 @@ pub struct Layout {
     pub is_malformed: bool,
 }
 
+impl Layout {
+    /// Where the fixed part of the transport header ends; 0 if there is none.
+    pub(crate) fn transport_end(&self) -> usize {
+        self.transport.map_or(0, |(transport, at)| at + transport.length())
+    }
+}
+
 /// A network header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
@@ -108,6 +118,18 @@ pub enum Transport {
     Icmpv6,
 }
 
+impl Transport {
+    /// Bytes of its fixed part.
+    const fn length(self) -> usize {
+        match self {
+            Self::Tcp => Tcp::<&[u8]>::LENGTH,
+            Self::Udp => Udp::<&[u8]>::LENGTH,
+            Self::Sctp => Sctp::<&[u8]>::LENGTH,
+            Self::Icmp | Self::Icmpv6 => Icmp::<&[u8]>::LENGTH,
+        }
+    }
+}
+
 /// The flow key of a frame that came in at a port.
 pub fn extract(frame: &[u8], in_port: PortNumber, metadata: &Metadata) -> Key {
     parse(frame, in_port, metadata).key
@@ -130,6 +152,9 @@ pub fn parse_into(frame: &[u8], in_port: PortNumber, metadata: &Metadata, key: &
     match metadata.layer3 {
         None => parser.ethernet(),
         Some(ethernet_type) => parser.layer3(ethernet_type),
+    }
+    if metadata.is_whole {
+        parser.set(Field::Ipv6Frag, FRAGMENT_NO);
     }
     parser.layout
 }
@@ -362,7 +387,7 @@ impl<'a> Parser<'a> {
                 self.layout.later_fragment = true;
                 break (headers.protocol, None);
             }
-            if headers.step().is_none() {
+            if headers.step().is_none() || headers.is_behind_packet() {
                 // The kernel says that there is no next header when the chain of them breaks off.
                 break (ip_proto::NONE, None);
             }

@@ -255,6 +255,39 @@ fn fragments_are_tracked_as_one_and_leave_as_they_came() {
 }
 
 #[test]
+fn a_copy_of_what_came_in_pieces_leaves_in_the_largest_and_the_packet_in_its_own() {
+    let mut device = Device::new();
+    device.add(flow(from(1), vec![ct(commit()), output(2), output(3)])).unwrap();
+    let whole = Ip4 { source: CLIENT, destination: SERVER, ..Ip4::default() }.frame(17, &udp(1000, 53, &[7; 100]));
+    let out = [0..16, 16..72, 72..108].map(|cut| {
+        let fragment = if cut.end == 108 { 0 } else { 0x2000 } | u16::try_from(cut.start / 8).unwrap();
+        let piece =
+            Ip4 { source: CLIENT, destination: SERVER, fragment, ..Ip4::default() }.frame(17, &whole[34..][cut]);
+        device.inject(1, &piece).sent.into_iter().map(|(port, frame)| (port.0, frame.len() - 34)).collect::<Vec<_>>()
+    });
+    assert_eq!(out, [vec![], vec![], vec![(2, 56), (2, 52), (3, 16), (3, 56), (3, 36)]]);
+}
+
+#[test]
+fn a_fragment_that_goes_on_alone_counts_as_whole() {
+    let mut device = device();
+    device.add(flow(is_ipv6, vec![ct(Conntrack::default()), recirc(1)])).unwrap();
+    for (fragment, port) in [(0, 2), (1, 3), (2, 3)] {
+        let seen = |full: &mut Match| {
+            is_ipv6(full);
+            full.set_exact(Field::RecircId, 1);
+            full.set_exact(Field::Ipv6Frag, fragment);
+        };
+        device.add(flow(seen, vec![ct(Conntrack::default()), output(port)])).unwrap();
+    }
+    // A first one that ends within the header of UDP, and a later one of seven bytes with more to come.
+    for fragment in [&[17, 0, 0, 1, 0, 0, 0, 7, 0x10, 0, 0, 53][..], &[17, 0, 0, 9, 0, 0, 0, 8, 1, 2, 3, 4, 5, 6, 7]] {
+        let frame = eth(0x86dd, &ipv6(44, fragment));
+        assert_eq!(sent(device.inject(1, &frame)), (2, frame));
+    }
+}
+
+#[test]
 fn overlapping_fragments_are_dropped_and_counted() {
     let device = firewall();
     let payload = udp(1000, 53, &[7; 100]);

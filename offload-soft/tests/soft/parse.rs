@@ -282,6 +282,19 @@ fn ipv6_extension_headers_are_walked() {
     expect(&v6_frame_unfilled(0, &chain)[..53], &[(Field::EthType, 0x86dd)]);
 }
 
+#[test]
+fn nothing_follows_an_ipv6_extension_header_that_ends_behind_the_packet() {
+    let sixteen = [17, 1, 1, 4, 0, 0, 0, 0];
+    for header in [0, 60, 43] {
+        for length in 0..=8 {
+            expect(&v6_frame_unfilled(header, &sixteen[..length]), &v6_fields(59, 0));
+        }
+    }
+    expect(&v6_frame_unfilled(51, &sixteen), &v6_fields(59, 0));
+    expect(&v6_frame_unfilled(44, &[17, 0, 0, 1, 0, 0, 0]), &v6_fields(59, 1));
+    expect(&v6_frame_unfilled(44, &[17]), &v6_fields(59, 0));
+}
+
 fn v6_frame_unfilled(next_header: u8, payload: &[u8]) -> Vec<u8> {
     eth(0x86dd, &ipv6(next_header, payload))
 }
