@@ -4,11 +4,12 @@ use sluice_flow::port::PortNumber;
 
 use super::UNDERLAY;
 
-/// A frame without what the sender is free to choose: on the underlay the identification of the outer IPv4 header and
+/// A frame without what the sender is free to choose: the identification of a fragment of IPv6; on the underlay the identification of the outer IPv4 header and
 /// the outer UDP source port, and the checksums over them; the sequence number and the time of ERSPAN, which go on from
 /// one scenario to the next. That there is a UDP checksum stays.
 pub(super) fn mask(port: PortNumber, frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
+    mask_identification(&mut frame);
     if port == PortNumber(UNDERLAY) {
         match (frame.get(12..14), frame.get(23), frame.get(20)) {
             (Some([0x08, 0x00]), Some(protocol), _) => {
@@ -27,6 +28,23 @@ pub(super) fn mask(port: PortNumber, frame: &[u8]) -> Vec<u8> {
         }
     }
     frame
+}
+
+fn mask_identification(frame: &mut [u8]) {
+    let mut type_at = 12;
+    while let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(type_at..type_at + 2) {
+        type_at += 4;
+    }
+    let (Some([0x86, 0xdd]), Some(first)) = (frame.get(type_at..type_at + 2), frame.get(type_at + 8)) else {
+        return;
+    };
+    let (mut next, mut at) = (*first, type_at + 42);
+    while let (0 | 43 | 60, Some([following, length, ..])) = (next, frame.get(at..)) {
+        (next, at) = (*following, at + 8 * (usize::from(*length) + 1));
+    }
+    if let (44, Some(identification)) = (next, frame.get_mut(at + 4..at + 8)) {
+        identification.fill(0);
+    }
 }
 
 fn mask_erspan(header: &mut [u8]) {

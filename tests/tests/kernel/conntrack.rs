@@ -16,14 +16,14 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
 const NEW: u8 = 0x01;
 const ESTABLISHED: u8 = 0x02;
 const REPLY: u8 = 0x08;
-const INVALID: u8 = 0x10;
-const TRACKED: u8 = 0x20;
+pub(crate) const INVALID: u8 = 0x10;
+pub(crate) const TRACKED: u8 = 0x20;
 
 fn track(conntrack: Conntrack) -> Action {
     Action::Conntrack(Box::new(conntrack))
 }
 
-fn look_up(zone: u16) -> Action {
+pub(crate) fn look_up(zone: u16) -> Action {
     track(Conntrack { zone, ..Conntrack::default() })
 }
 
@@ -269,11 +269,11 @@ fn tuples() -> Vec<Scenario> {
     ]
 }
 
-fn translation(side: NatSide, first: IpAddr, last: IpAddr) -> Translation {
+pub(crate) fn translation(side: NatSide, first: IpAddr, last: IpAddr) -> Translation {
     Translation { side, addresses: Some((first, last)), ports: None, persistent: false, pick: PortPick::Default }
 }
 
-fn nat(translation: Translation) -> Action {
+pub(crate) fn nat(translation: Translation) -> Action {
     track(Conntrack { commit: Commit::Yes, zone: 7, nat: Some(Nat::New(translation)), ..Conntrack::default() })
 }
 

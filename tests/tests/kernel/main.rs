@@ -12,6 +12,7 @@ mod dump;
 mod expected;
 mod feed;
 mod flows;
+mod fragments;
 mod generated;
 mod keys;
 mod packets;
@@ -67,5 +68,6 @@ fn inside() -> ExitCode {
 }
 
 fn scenarios() -> Vec<Scenario> {
-    [keys::scenarios(), actions::scenarios(), conntrack::scenarios(), tunnels::scenarios()].concat()
+    [keys::scenarios(), actions::scenarios(), conntrack::scenarios(), fragments::scenarios(), tunnels::scenarios()]
+        .concat()
 }

@@ -180,7 +180,7 @@ fn with_checksum(payload: &[u8], protocol: u8, pseudo: &[u8]) -> Vec<u8> {
 }
 
 /// RFC 1071; each part has an even length but the last.
-fn internet_checksum(parts: &[&[u8]]) -> u16 {
+pub(crate) fn internet_checksum(parts: &[&[u8]]) -> u16 {
     let bytes = parts.concat();
     let words = bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0)));
     let mut sum: u64 = words.sum();
