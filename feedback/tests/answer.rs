@@ -134,6 +134,24 @@ fn a_message_that_there_is_no_room_for_stays_and_is_counted() {
     assert_eq!((publisher.counters().changed, publisher.counters().no_room), (1, 2));
 }
 
+#[test]
+fn an_answer_about_one_flow_stays_in_the_buffer_that_it_fits_into_and_a_dump_need_not() {
+    let publisher = publisher(&[(5, TOTALS)]);
+    let attachment = attach(&publisher);
+    let mut one = message(FAMILY, GET, &SILENT);
+    let full = one.len() + 40;
+    let mut packets = |first: usize, flags: u16| {
+        one[6..8].copy_from_slice(&flags.to_ne_bytes());
+        read(&received(&one, &[first, 65_536], &attachment))[0].statistics.packets
+    };
+    const MULTI: u16 = 0x2;
+    assert_eq!([full, full - 1].map(|first| packets(first, 0)), [1000, 0]);
+    assert_eq!([full, full - 1].map(|first| packets(first, MULTI)), [1000, 1000]);
+    // What is longer anyway has room behind.
+    assert_eq!(packets(full - 41, 0), 1000);
+    assert_eq!(publisher.counters().no_room, 1);
+}
+
 /// The packets that the answer to a command says of flow 5.
 fn packets(command: u8, attachment: &Attachment) -> u64 {
     read(&received(&message(FAMILY, command, &SILENT), &[4096], attachment))[0].statistics.packets

@@ -31,6 +31,13 @@ pub fn kind(datagram: &[u8]) -> Option<u16> {
     half(datagram, 4)
 }
 
+/// Whether a datagram is a part of a dump, for which ovs-vswitchd makes more room if need be.
+fn is_of_dump(datagram: &[u8]) -> bool {
+    /// `NLM_F_MULTI`
+    const PART: u16 = 0x2;
+    half(datagram, 6).is_some_and(|flags| flags & PART != 0)
+}
+
 /// The number of a family, if a datagram tells of it; the name ends with a zero byte. The kernel gives the number when its module is loaded.
 pub fn family(datagram: &[u8], name: &[u8]) -> Option<u16> {
     /// `struct genlmsghdr`
@@ -71,6 +78,10 @@ pub fn change(
     if room < datagram.len() {
         return datagram.len();
     }
+    // ovs-vswitchd asks for flows that it does not know one by one, into 2,048 bytes of its stack (`ukey_create_from_dpif_flow` of
+    // ofproto-dpif-upcall.c), and ends if an answer goes beyond them.
+    let kept = buffers.first().map_or(0, |first| first.len());
+    let room = if !is_of_dump(datagram) && datagram.len() <= kept { kept } else { room };
     let mut answer = Answer {
         records: attachment.records(),
         marks: attachment.marks(),
