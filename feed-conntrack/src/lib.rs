@@ -30,6 +30,7 @@ mod entry;
 mod judge;
 mod kernel;
 mod plan;
+mod ports;
 mod report;
 mod session;
 mod source;

@@ -1,13 +1,12 @@
 //! The connections of the kernel, from the moment that it is asked to the end of the source or of what it tells.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use sluice_ctnetlink::wire::{TCP, status};
 use sluice_ctnetlink::{Events, Heard, Requests, SocketError, assured, wait};
 use sluice_flow::connection::Direction;
-use sluice_flow::port::PortNumber;
 use sluice_flow::source::{Intake, SourceReport, Standing};
 use sluice_flow::{Expiry, Flow, MaskedKey, Priority};
 use sluice_netdev::{LinkError, NextHop, NoNextHop, Target};
@@ -16,6 +15,7 @@ use crate::entry::{Entry, Event};
 use crate::judge::{Reason, judge};
 use crate::kernel::{self, Timeouts};
 use crate::plan::{Side, TTLS, plan};
+use crate::ports::Ports;
 use crate::report;
 use crate::source::Options;
 use crate::table::{By, Connection, Table};
@@ -72,8 +72,7 @@ pub(crate) struct Session<'a> {
     events: Events,
     ways: Ways,
     table: Table,
-    /// Ports of the agent by the name of their device, as far as they were asked for.
-    ports: HashMap<String, Option<PortNumber>>,
+    ports: Ports,
     /// How long the kernel keeps connections.
     settings: Timeouts,
     /// Whether the kernel forwards IPv6.
@@ -399,7 +398,8 @@ impl<'a> Session<'a> {
 
     /// A direction whose packets come in at the device by which those of the other one leave.
     fn side(&mut self, ingress: &NextHop, egress: &NextHop) -> Result<Side, Reason> {
-        let (Some(in_port), Some(out_port)) = (self.port(&ingress.egress), self.port(&egress.egress)) else {
+        let mut port = |way: &NextHop| self.ports.number(&way.egress, |device| self.intake.port(device));
+        let (Some(in_port), Some(out_port)) = (port(ingress), port(egress)) else {
             return Err(Reason::NoPort);
         };
         if egress.mtu < ingress.mtu {
@@ -412,15 +412,6 @@ impl<'a> Session<'a> {
             egress_mac: egress.egress_mac,
             next_hop: egress.mac,
         })
-    }
-
-    fn port(&mut self, device: &str) -> Option<PortNumber> {
-        if let Some(port) = self.ports.get(device) {
-            return *port;
-        }
-        let port = self.intake.port(device);
-        self.ports.insert(device.to_owned(), port);
-        port
     }
 
     /// Has the agent have flows of all connections that there are, and of no others.
@@ -496,15 +487,14 @@ impl<'a> Session<'a> {
         self.unsettled.extend(self.table.narrow(now));
         self.refresh(now)?;
         let forwarded_ipv6 = std::mem::replace(&mut self.forwards_ipv6, kernel::forwards_ipv6());
-        let has_other_ports = self.ports.iter().any(|(device, port)| self.intake.port(device) != *port);
-        if has_other_ports || forwarded_ipv6 != self.forwards_ipv6 {
-            self.ports.clear();
+        if self.ports.renew(|device| self.intake.port(device)) || forwarded_ipv6 != self.forwards_ipv6 {
             self.unsettled.extend(self.table.connections.keys());
         }
         if must_retry {
             self.retried = now;
             self.settings = Timeouts::read();
             self.retry();
+            self.ports.retain(&self.ways.devices());
         }
         self.ways.prune();
         report::fill(self.report, &self.table);

@@ -62,6 +62,12 @@ impl Ways {
         Ok(users)
     }
 
+    /// The devices by which packets leave for a next hop.
+    pub(crate) fn devices(&self) -> HashSet<&str> {
+        let told = self.known.values().filter_map(|way| way.told.as_ref()?.as_ref().ok());
+        told.map(|next_hop| &*next_hop.egress).collect()
+    }
+
     /// Follows no more what no connection needs, now and then.
     pub(crate) fn prune(&mut self) {
         if self.is_stale && self.pruned.elapsed() >= KEPT {
