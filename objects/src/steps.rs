@@ -33,6 +33,9 @@ trait Change {
     /// What it is about.
     fn id(&self) -> ObjectId;
 
+    /// Whether the object goes.
+    fn is_removal(&self) -> bool;
+
     /// Notes that it is made.
     fn note(&self, objects: &mut Objects);
 
@@ -53,6 +56,10 @@ impl<T: ObjectKind> Change for Step<T> {
             Self::Remove(id) | Self::Claim(id) => id.clone().into(),
             Self::Put(object, _) => object.id().into(),
         }
+    }
+
+    fn is_removal(&self) -> bool {
+        matches!(self, Self::Remove(_))
     }
 
     fn note(&self, objects: &mut Objects) {
@@ -210,16 +217,36 @@ pub fn make(
     steps: &Steps,
     absence: Absence,
 ) -> Result<Objects, ObjectError> {
-    let after = steps.lead_to(in_force)?;
+    make_or_take_back(backend, in_force, steps, absence).map_err(|refused| refused.error)
+}
+
+/// Changes that were refused: what is in force is what was before.
+pub(super) struct Refused {
+    /// Why.
+    pub(super) error: ObjectError,
+    /// What was removed and is made again: by now it may be another one to the device, such as a tunnel with a new network device.
+    pub(super) made_again: Vec<ObjectId>,
+}
+
+/// The same, and says what the device has made anew for a change that was refused.
+pub(super) fn make_or_take_back(
+    backend: &dyn Backend,
+    in_force: &Objects,
+    steps: &Steps,
+    absence: Absence,
+) -> Result<Objects, Refused> {
+    let after = steps.lead_to(in_force).map_err(|error| Refused { error, made_again: Vec::new() })?;
     for (index, step) in steps.0.iter().enumerate() {
         if let Err(error) = step.make(backend, in_force, absence) {
+            let mut made_again = Vec::new();
             for step in steps.0[..index].iter().rev() {
                 if let Err(refusal) = step.take_back(backend, in_force) {
                     let id = step.id();
                     tracing::error!("{id} could not be made what it was before a change that was refused: {refusal}");
                 }
+                made_again.extend(step.is_removal().then(|| step.id()));
             }
-            return Err(error);
+            return Err(Refused { error, made_again });
         }
     }
     Ok(after)

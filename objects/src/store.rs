@@ -12,11 +12,11 @@ use sluice_journal::Journal;
 use sluice_offload::OffloadQueue;
 
 use super::file::{ObjectsFile, Saved};
-use super::id::ObjectError;
+use super::id::{ObjectError, ObjectId};
 use super::keeper::Keeper;
 use super::registry::{Absence, ObjectKind, Origin};
 use super::set::{Objects, for_each_kind};
-use super::steps::{Step, Steps, difference, make};
+use super::steps::{Refused, Step, Steps, difference, make, make_or_take_back};
 
 /// The objects in force. Changes are made one at a time, each as a whole or not at all; a reader waits for none.
 pub struct ObjectStore {
@@ -146,7 +146,8 @@ impl ObjectStore {
 
     /// Makes changes. The caller holds `changing`.
     fn make(&self, before: &Objects, steps: &Steps, absence: Absence) -> Result<(), ObjectError> {
-        let after = Arc::new(make(&*self.backend, before, steps, absence)?);
+        let made = make_or_take_back(&*self.backend, before, steps, absence);
+        let after = Arc::new(made.map_err(|refused| self.settle_refused(refused))?);
         self.in_force.store(after.clone());
         self.settle_ports(before.ports(), after.ports());
         self.keeper.iter().for_each(|keeper| keeper.note(after.clone()));
@@ -167,6 +168,16 @@ impl ObjectStore {
         if after.iter().any(|port| !is_in(before, port)) {
             self.release(after);
         }
+    }
+
+    /// Rules may still send to the network device that a port had before it was taken out and made again, and packets would be lost there.
+    fn settle_refused(&self, Refused { error, made_again }: Refused) -> ObjectError {
+        for id in made_again {
+            if let ObjectId::Port(number) = id {
+                self.queue.redo_port(number);
+            }
+        }
+        error
     }
 
     /// Has flows looked at that wait for one of these ports. Goes through all flows, whatever the number of ports.

@@ -12,7 +12,7 @@ use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::time::MonotonicClock;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{
-    Backend, Expiry, Flow, FlowState, FlowTable, MaskedKey, Port, PortKind, PortNumber, Priority, Timestamp,
+    Backend, Expiry, Flow, FlowId, FlowState, FlowTable, MaskedKey, Port, PortKind, PortNumber, Priority, Timestamp,
 };
 use sluice_offload::OffloadQueue;
 use sluice_offload_soft::SoftNic;
@@ -124,32 +124,50 @@ fn store(configured: &Objects, kept: Option<(ObjectsFile, Saved)>) -> (ObjectSto
     (store, table)
 }
 
+/// Ports a and c, and a tunnel between them.
+fn with_tunnel(udp_port: u16) -> Objects {
+    let mut file = ports(&[(1, "a"), (3, "c")]);
+    file.configure(tunnel(2, "vx", udp_port, 1));
+    file
+}
+
+/// In the place of a worker, puts a flow in that forwards from one port to another.
+fn installed(table: &FlowTable, from: u32, to: u32) -> FlowId {
+    let matching = parse_key(&format!("in_port({from})"), &()).unwrap().matching;
+    let (key, actions) = (MaskedKey::new(&matching), parse_actions(&to.to_string(), &()).unwrap());
+    let flow = Flow::new(None, key, actions, Priority::default(), Expiry::default(), &SEED);
+    let id = table.add(flow, Timestamp(1), None).unwrap().flow;
+    let Look::Change(change) = table.look(id) else { panic!("there is nothing to do") };
+    let done = Outcome::InPlace { handle: Handle(7), placement: Placement::Hardware };
+    table.complete(&change, Ok(done), Timestamp(2));
+    assert!(matches!(table.look(id), Look::Nothing));
+    id
+}
+
+/// Whether the rule of a flow is to be made anew.
+fn is_modified(table: &FlowTable, id: FlowId) -> bool {
+    matches!(table.look(id), Look::Change(Change { operation: Operation::Modify(..), .. }))
+}
+
 #[test]
 fn the_rules_of_a_port_that_becomes_another_kind_of_port_are_made_anew() {
-    let file = |udp_port| {
-        let mut file = ports(&[(1, "a"), (3, "c")]);
-        file.configure(tunnel(2, "vx", udp_port, 1));
-        file
-    };
-    let (store, table) = store(&file(4789), None);
-
-    // In the place of a worker.
-    let installed = |port: u32| {
-        let matching = parse_key(&format!("in_port({port})"), &()).unwrap().matching;
-        let (key, actions) = (MaskedKey::new(&matching), parse_actions("1", &()).unwrap());
-        let flow = Flow::new(None, key, actions, Priority::default(), Expiry::default(), &SEED);
-        let id = table.add(flow, Timestamp(1), None).unwrap().flow;
-        let Look::Change(change) = table.look(id) else { panic!("there is nothing to do") };
-        let done = Outcome::InPlace { handle: Handle(7), placement: Placement::Hardware };
-        table.complete(&change, Ok(done), Timestamp(2));
-        assert!(matches!(table.look(id), Look::Nothing));
-        id
-    };
-    let [of_tunnel, of_other] = [2, 3].map(installed);
-    store.reload(&file(4790)).unwrap();
-    let is_modified = |id| matches!(table.look(id), Look::Change(Change { operation: Operation::Modify(..), .. }));
-    assert!(is_modified(of_tunnel) && !is_modified(of_other));
+    let (store, table) = store(&with_tunnel(4789), None);
+    let [of_tunnel, of_other] = [2, 3].map(|port| installed(&table, port, 1));
+    store.reload(&with_tunnel(4790)).unwrap();
+    assert!(is_modified(&table, of_tunnel) && !is_modified(&table, of_other));
     assert_eq!(table.view(of_other).unwrap().state, FlowState::Offloaded);
+}
+
+#[test]
+fn the_rules_of_a_tunnel_that_a_refused_reload_took_out_and_made_again_are_made_anew() {
+    let (store, table) = store(&with_tunnel(4789), None);
+    let [to_tunnel, to_other] = [(1, 2), (3, 1)].map(|(from, to)| installed(&table, from, to));
+    // With another UDP port it is made anew, and the mirror copies to a port that is not there.
+    let mut file = with_tunnel(4790);
+    file.configure(mirror(9));
+    assert_eq!(store.reload(&file).unwrap_err().object, ObjectId::Mirror("m".into()));
+    assert!(is_modified(&table, to_tunnel) && !is_modified(&table, to_other));
+    assert_eq!(store.ports().get(PortNumber(2)), Some(&tunnel(2, "vx", 4789, 1)));
 }
 
 #[test]
