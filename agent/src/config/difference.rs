@@ -119,6 +119,7 @@ impl Config {
         next.metrics = self.metrics;
         next.workers = self.workers;
         next.chain_depth = self.chain_depth;
+        next.adopt_orphans = self.adopt_orphans;
         next.control_mode = self.control_mode;
         next.control_group.clone_from(&self.control_group);
         next.sources.clone_from(&self.sources);

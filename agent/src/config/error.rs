@@ -105,7 +105,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Serde's messages speak of fields and variants; who writes the file knows keys and values.
+/// Serde's messages speak of fields, variants and types of Rust; who writes the file knows keys, values and numbers.
 fn in_our_words(message: &str) -> String {
     message
         .replace("invalid type: map, expected a sequence", "a list of tables has double brackets, as in [[port]]")
@@ -113,4 +113,7 @@ fn in_our_words(message: &str) -> String {
         .replace("missing field", "missing key")
         .replace("duplicate field", "duplicate key")
         .replace("unknown variant", "unknown value")
+        .replace("expected u16", "expected a number from 0 to 65535")
+        .replace("expected u32", "expected a number from 0 to 4294967295")
+        .replace("expected u64", "expected a number of 0 or more")
 }

@@ -460,7 +460,10 @@ fn ports_and_meters_that_contradict_each_other_are_shown_where_they_are() {
             ":9:8: mirror \"a\" is there twice",
         ),
         ("[[ct_timeout]]\nname = \"a b\"", ":5:8: the name of a timeout policy is one word"),
-        ("[[ct_timeout]]\nname = \"a\"\nudp_single = -1", ":6:14: invalid value"),
+        (
+            "[[ct_timeout]]\nname = \"a\"\nudp_single = -1",
+            ":6:14: invalid value: integer `-1`, expected a number from 0 to 4294967295",
+        ),
         ("[[ct_timeout]]\nname = \"a\"\n[[ct_timeout]]\nname = \"a\"", ":7:8: timeout policy \"a\" is there twice"),
     ] {
         let found = error(&format!("{p0}{text}"));
@@ -492,6 +495,21 @@ fn a_reload_takes_what_it_can_and_names_the_rest() {
     let moved = of_tc("").difference(&of_tc("tc.policy = \"skip_hw\"\ntc.tunnel_flags = \"exact\""));
     assert_eq!(moved.needs_restart, ["tc.policy", "tc.tunnel_flags"]);
     assert!(of_tc("policy = \"skip_hw\"").difference(&of_tc("tc.policy = \"skip_hw\"")).is_empty());
+}
+
+#[test]
+fn a_key_that_needs_a_restart_is_named_by_every_reload_until_then() {
+    let old = Config::default();
+    let new = parse(
+        "device = \"x\"\nrun_dir = \"/a\"\nstate_dir = \"/b\"\npersist = false\nsync_interval = \"2s\"\nlock_dir = \"/c\"\n\
+         metrics = \"none\"\nworkers = 4\nchain_depth = 3\nadopt_orphans = true\ncontrol_mode = \"0600\"\n\
+         control_group = \"root\"\nlog.format = \"json\"\nsoft.hardware_rules = 9\n[source.ovs]\n\
+         [api]\nlisten = \"127.0.0.1:1\"\ncertificate = \"/d\"\nkey = \"/e\"\nclient_ca = \"/f\"",
+    );
+    let (next, difference) = old.take_over(&new);
+    assert_eq!((difference.applicable.as_slice(), difference.needs_restart.len()), (&[][..], 16), "{difference}");
+    assert_eq!(next.difference(&new), difference);
+    assert!(next.difference(&old).is_empty(), "{}", next.difference(&old));
 }
 
 #[test]
