@@ -6,7 +6,7 @@ use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use sluice_feed_ovs::observe::{Backend, Observer, Report};
 
 use crate::backends::Configured;
@@ -64,6 +64,11 @@ struct Options {
 fn help_of_backends() -> String {
     let real: Vec<_> = Configured::real().map(|backend| backend.name()).collect();
     format!("Ask this backend, {}; may be given several times [default: {}]", Configured::names(), real.join(" and "))
+}
+
+/// The parser of its command line, of which the manual page is made.
+pub fn command() -> clap::Command {
+    Options::command()
 }
 
 /// Does it with the arguments behind the name of the command. Returns the exit code, as the help text lists them.

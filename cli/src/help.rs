@@ -34,8 +34,8 @@ pub(crate) fn command() -> clap::Command {
         }
     }
     drop(subcommands);
-    let _ = write!(template, "\nOptions:\n{{options}}\n\n{END_OF_HELP}");
-    command.help_template(template)
+    template.push_str("\nOptions:\n{options}{after-help}");
+    command.help_template(template).after_help(END_OF_HELP)
 }
 
 #[cfg(test)]

@@ -44,7 +44,8 @@ fn write(folder: &Path) -> Result<(), Box<dyn Error>> {
         }
         pages(command, section, &man)?;
     }
-    Ok(())
+    // The command line knows no more of it than that it is of the daemon.
+    page(&sluice_agent::ovs::command(), "sluice-ovs-observe", "1", &man)
 }
 
 /// A page for the program, and one for each of its commands: sluice(1), sluice-dump-flows(1) and so on.
@@ -55,16 +56,46 @@ fn pages(command: Command, section: &str, folder: &Path) -> Result<(), Box<dyn E
     page(&command, &program, section, folder)?;
     for subcommand in command.get_subcommands() {
         let name = format!("{program}-{}", subcommand.get_name());
-        page(&subcommand.clone().display_name(&name), &name, section, folder)?;
+        page(subcommand, &name, section, folder)?;
     }
     Ok(())
 }
 
 fn page(command: &Command, name: &str, section: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let mut text = Vec::new();
-    let man = Man::new(command.clone()).title(name.to_uppercase()).section(section).manual("Sluice");
+    let man = Man::new(command.clone().display_name(name)).title(name.to_uppercase()).section(section).manual("Sluice");
     // Without a date a page is the same whenever it is made.
     man.date("").render(&mut text)?;
     fs::write(folder.join(format!("{name}.{section}")), text)?;
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_that_one_names_is_there_and_exit_codes_are_said() {
+        let folder = env::temp_dir().join(format!("sluice-manual-{}", std::process::id()));
+        write(&folder).unwrap();
+        let man = folder.join("man");
+        let mut named = 0;
+        for entry in fs::read_dir(&man).unwrap() {
+            let path = entry.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap().replace("\\-", "-");
+            for (name, section) in text.lines().filter_map(|line| line.strip_suffix(')')?.split_once('(')) {
+                if matches!(section, "1" | "8") {
+                    named += 1;
+                    assert!(man.join(format!("{name}.{section}")).exists(), "{}: {name}({section})", path.display());
+                }
+            }
+        }
+        assert!(named > 30, "only {named} pages are named");
+        for page in ["sluice.1", "sluice-ovs-observe.1", "sluiced.8", "sluice-mirror.8"] {
+            let text = fs::read_to_string(man.join(page)).unwrap();
+            assert!(text.contains("Exit codes: 0 "), "{page}: {text}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }
