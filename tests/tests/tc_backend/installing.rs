@@ -162,6 +162,10 @@ fn a_rule_is_explained_in_the_words_of_tc(network: &Network) {
     network.run(&format!("tc {words}"));
     assert_eq!(network.send(0, 2), [0, 1]);
     network.run("tc filter del dev p1 ingress");
+    let of_length = crate::device::flow(TO_B, "check_pkt_len(size=200,gt(drop),le(2))");
+    network.run(&format!("tc {}", device.backend.explain(&of_length).unwrap()));
+    assert_eq!(network.send(0, 2), [0, 1], "what is not too long goes on");
+    network.run("tc filter del dev p1 ingress");
     let refusal = device.backend.explain(&crate::device::flow("in_port(7)", "2")).unwrap_err();
     assert_eq!(refusal.label(), "port");
     device.install(TO_B, "2").unwrap();

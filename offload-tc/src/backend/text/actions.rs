@@ -3,11 +3,11 @@
 use std::fmt::{Display, Write};
 use std::net::IpAddr;
 
-use super::forms::{hex, mac, protocol};
+use super::forms::{hex, ip_protocol, label, mac, protocol};
 use super::keys::{name_of, options};
 use crate::wire::action::{
-    Action, Command, Conntrack, Control, Encapsulation, Entry, Header, Mirred, Mpls, Operation, Police, SkbEdit, Vlan,
-    checksum, conntrack_bit,
+    Action, Command, Conntrack, Control, Encapsulation, Entry, Family, Header, Helper, Mirred, Mpls, Operation, Police,
+    SkbEdit, Vlan, checksum, conntrack_bit,
 };
 
 /// Appends an action.
@@ -22,6 +22,10 @@ pub(super) fn write(action: &Action, device: &dyn Fn(u32) -> String, text: &mut 
     // For these tc implies what comes next.
     if !matches!(action.operation, Operation::Mirred { .. }) && shared.is_none() {
         let _ = write!(text, " {}", control(action.control));
+    }
+    if let (Operation::Police(police), None) = (&action.operation, shared) {
+        // What tc has in front is for packets that exceed the limit; without a word for the others it lets them pass.
+        let _ = write!(text, " / {}", control(police.conform));
     }
     if let Some(cookie) = &action.cookie {
         let _ = write!(text, " cookie {}", hex(cookie.bytes()));
@@ -96,7 +100,7 @@ fn conntrack(action: &Conntrack, text: &mut String) {
     }
     say(text, "zone", Some(action.zone).filter(|zone| *zone != 0));
     say(text, "mark", action.mark.map(|(mark, mask)| format!("{mark:#x}/{mask:#x}")));
-    say(text, "label", action.label.map(|(label, mask)| format!("{label:#x}/{mask:#x}")));
+    say(text, "label", action.label.map(|(value, mask)| label(value, mask)));
     flag(text, "nat", has(conntrack_bit::NAT));
     flag(text, "src", has(conntrack_bit::NAT_SOURCE));
     flag(text, "dst", has(conntrack_bit::NAT_DESTINATION));
@@ -104,6 +108,18 @@ fn conntrack(action: &Conntrack, text: &mut String) {
         |(first, last): (IpAddr, IpAddr)| if first == last { first.to_string() } else { format!("{first}-{last}") };
     say(text, "addr", action.translation.addresses.map(range));
     say(text, "port", action.translation.ports.map(|(first, last)| format!("{first}-{last}")));
+    say(text, "helper", action.helper.as_ref().map(helper));
+}
+
+fn helper(Helper { name, family, protocol }: &Helper) -> String {
+    let family = match family {
+        Family::Ipv4 => "ipv4",
+        Family::Ipv6 => "ipv6",
+    };
+    match ip_protocol(*protocol) {
+        Some(protocol) => format!("{family}-{protocol}-{name}"),
+        None => format!("{family}-{protocol}-{name}"),
+    }
 }
 
 fn mpls(action: &Mpls, text: &mut String) {

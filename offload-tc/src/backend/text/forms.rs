@@ -18,6 +18,24 @@ pub(super) fn protocol(number: u16) -> String {
     }
 }
 
+/// The name of an IP protocol, if tc has one.
+pub(super) const fn ip_protocol(number: u8) -> Option<&'static str> {
+    match number {
+        1 => Some("icmp"),
+        6 => Some("tcp"),
+        17 => Some("udp"),
+        58 => Some("icmpv6"),
+        132 => Some("sctp"),
+        _ => None,
+    }
+}
+
+/// Value and mask of a label of connections: tc has them as the bytes that the kernel has, and does not take a number.
+pub(super) fn label(value: u128, mask: u128) -> String {
+    let [value, mask] = [value, mask].map(|number| hex(&number.to_ne_bytes()));
+    format!("{value}/{mask}")
+}
+
 /// Bytes as an Ethernet address.
 pub(super) fn mac(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::forms::{hex, mac, protocol};
+use super::forms::{hex, ip_protocol, label, mac, protocol};
 use crate::wire::flower::{Flower, OptionsMatch};
 use crate::wire::key::{Key, KeyMatch};
 use crate::wire::options::Options;
@@ -19,6 +19,7 @@ enum Form {
     ArpOperation,
     FragmentFlags,
     States,
+    Label,
     Hex,
     Decimal,
 }
@@ -86,9 +87,10 @@ fn spelling(key: Key) -> (&'static str, Form) {
         Key::IcmpType | Key::Icmpv6Type => ("type", Form::Decimal),
         Key::IcmpCode | Key::Icmpv6Code => ("code", Form::Decimal),
         Key::ArpOp => ("arp_op", Form::ArpOperation),
-        Key::IpTos | Key::TcpFlags | Key::EncTos | Key::CtMark | Key::CtLabel | Key::EncFlags | Key::Hash => {
+        Key::IpTos | Key::TcpFlags | Key::EncTos | Key::CtMark | Key::EncFlags | Key::Hash => {
             (key.spec().name, Form::Hex)
         }
+        Key::CtLabel => ("ct_label", Form::Label),
         Key::CtState => ("ct_state", Form::States),
         _ => (key.spec().name, Form::Decimal),
     }
@@ -111,14 +113,11 @@ fn number(key: &KeyMatch, form: Form) -> String {
             format!("{}{mask}", Ipv6Addr::from_bits(value))
         }
         Form::Protocol => protocol(u16::try_from(value).unwrap_or_default()),
-        Form::IpProtocol => match value {
-            1 => "icmp".into(),
-            6 => "tcp".into(),
-            17 => "udp".into(),
-            58 => "icmpv6".into(),
-            132 => "sctp".into(),
-            other => other.to_string(),
-        },
+        // tc reads the number as hexadecimal, whether it begins with 0x or not.
+        Form::IpProtocol => {
+            let name = u8::try_from(value).ok().and_then(ip_protocol);
+            name.map_or_else(|| format!("{value:#04x}"), ToOwned::to_owned)
+        }
         Form::ArpOperation => match (value, is_exact) {
             (1, true) => "request".into(),
             (2, true) => "reply".into(),
@@ -131,6 +130,7 @@ fn number(key: &KeyMatch, form: Form) -> String {
             let names = [(1, "new"), (2, "est"), (4, "rel"), (8, "trk"), (16, "inv"), (32, "rpl")];
             bits(value, mask, &names, |is_set| if is_set { "+" } else { "-" }, "")
         }
+        Form::Label => label(value, mask),
         Form::Hex if is_exact => format!("{value:#x}"),
         Form::Hex => format!("{value:#x}/{mask:#x}"),
         Form::Decimal => masked(value, mask, is_exact),

@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
     use crate::backend::ports::table::{Attached, Present};
-    use crate::context::{Device, DeviceKind};
+    use crate::context::{Device, DeviceKind, Features};
     use crate::translate;
 
     fn ports() -> PortTable {
@@ -90,7 +90,9 @@ mod tests {
             (3, "vx0", PortKind::Tunnel(tunnel), DeviceKind::Tunnel { udp_port: Some(4789) }),
             (4, "br0", PortKind::Internal, DeviceKind::Internal),
         ];
-        ports.into_iter().fold(PortTable::default(), |table, (number, name, kind, device)| {
+        let mut table = PortTable::default();
+        table.features = Some(Features::NEWEST);
+        ports.into_iter().fold(table, |table, (number, name, kind, device)| {
             let device = Device { interface: number + 10, kind: device };
             let present = Present { device, generation: netdev::Generation(1), qdiscs: vec![] };
             let port = Port { number: PortNumber(number), name: name.parse().expect("a name"), kind };
@@ -134,6 +136,12 @@ mod tests {
     }
 
     #[test]
+    fn a_protocol_without_a_name_is_in_the_number_system_of_tc() {
+        let of = |protocol: u8| words(&format!("in_port(1),eth_type(0x0800),ipv4(proto={protocol})"), "2");
+        assert!(of(47).contains(" ip_proto 0x2f ") && of(2).contains(" ip_proto 0x02 ") && of(1).contains(" icmp "));
+    }
+
+    #[test]
     fn actions_read_as_tc_would_take_them() {
         let actions = |actions: &str| {
             let words = words("in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no)", actions);
@@ -155,6 +163,18 @@ mod tests {
             "action ct commit zone 5 mark 0x1/0xff nat src addr 10.0.0.1-10.0.0.9 port 1000-2000 pipe \
              action gact goto chain 7"
         );
+        assert_eq!(
+            actions("check_pkt_len(size=200,gt(drop),le(2))"),
+            "action police mtu 200 conform-exceed jump 2 / pipe action mirred egress redirect dev p2 action gact drop"
+        );
+        let [label, mask] = [5_u128, 0xff].map(|number| forms::hex(&number.to_ne_bytes()));
+        let tracked = actions("ct(commit,label=0x5/0xff,helper=tftp),2");
+        assert!(
+            tracked.starts_with(&format!(
+                "action ct commit label {label}/{mask} helper ipv4-udp-tftp pipe action mirred "
+            ))
+        );
+        assert!(words("in_port(1),ct_label(0x5/0xff)", "2").contains(&format!(" ct_label {label}/{mask} ")));
         assert_eq!(
             actions("2,set(skb_mark(0x5)),4"),
             "action mirred egress mirror dev p2 action skbedit mark 5/0xffffffff pipe action skbedit ptype host pipe \
