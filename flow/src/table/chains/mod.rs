@@ -51,6 +51,9 @@ pub struct Freed {
     pub chains: Vec<ChainId>,
 }
 
+/// Flows by their numbers.
+type InOrder = BTreeSet<(u64, FlowId)>;
+
 /// A chain.
 #[derive(Default)]
 struct Chain {
@@ -60,13 +63,13 @@ struct Chain {
     holders: usize,
     /// Flows of this chain that the device has yet to take or to refuse, and that are not withheld, by the order since when others wait for
     /// them.
-    arriving: BTreeSet<(u64, FlowId)>,
+    arriving: InOrder,
     /// Flows that jump here and wait for some of those.
-    waiting_in: BTreeSet<(u64, FlowId)>,
+    waiting_in: InOrder,
     /// Flows whose rule jumps here, or is about to, and that are not wanted to any more, by the order since when others wait for them.
-    leaving: BTreeSet<(u64, FlowId)>,
+    leaving: InOrder,
     /// Flows of this chain whose removal waits for some of those.
-    waiting_out: BTreeSet<(u64, FlowId)>,
+    waiting_out: InOrder,
 }
 
 /// What a life is to chains.
@@ -439,7 +442,7 @@ impl Chains {
 
 impl Chain {
     /// Those for whom others wait here on their way, and those others.
-    fn on_way(&mut self, way: Way) -> (&mut BTreeSet<(u64, FlowId)>, &mut BTreeSet<(u64, FlowId)>) {
+    fn on_way(&mut self, way: Way) -> (&mut InOrder, &mut InOrder) {
         match way {
             Way::In => (&mut self.arriving, &mut self.waiting_in),
             Way::Out => (&mut self.leaving, &mut self.waiting_out),
