@@ -443,7 +443,7 @@ impl Parts {
         if agent.object_store.is_kept() {
             let kept = agent.clone();
             lifecycle.thread("object-keeper", Self::STOP_DEADLINE, move |stop| {
-                keep_objects(&kept.object_store, stop.channel(), stop.progress());
+                keep_objects(&kept, stop.channel(), stop.progress());
                 Ok(())
             })?;
         }

@@ -12,8 +12,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
-use sluice_flow::Port;
-use sluice_flow::port::PortMap;
+use sluice_flow::port::PortNames;
+use sluice_flow::{Port, PortNumber};
 use sluice_host::bounded::read_bounded;
 use sluice_host::own_folder::{FolderError, OwnFolder};
 
@@ -37,7 +37,7 @@ pub struct ObjectsFile {
 /// What the last run left.
 #[derive(Debug, Default)]
 pub struct Saved {
-    /// The objects that were in force; of the configuration file's, the ports alone.
+    /// The objects that were in force or refused; of the configuration file's, the ports alone.
     pub objects: Objects,
     /// Why some are missing; `None` if all are there.
     pub damage: Option<String>,
@@ -131,23 +131,20 @@ fn read(text: &str) -> Saved {
     let Some(count) = lines.next().and_then(|first| first.strip_prefix(HEADER)?.parse::<usize>().ok()) else {
         return Saved { damage: Some("it does not begin as a file of objects".to_owned()), ..Saved::default() };
     };
-    let (mut objects, mut ports, mut found) = (Objects::default(), PortMap::default(), 0);
-    // A tunnel may stand before its underlay, which has to be known: it is read in a later round.
-    let mut left: Vec<_> = lines.collect();
-    loop {
-        let before = left.len();
-        left.retain(|line| read_line(line, &mut objects, &mut ports).is_none());
-        if left.len() == before {
-            break;
+    let mut objects = Objects::default();
+    let (mut found, mut unread) = (0, 0);
+    for line in lines {
+        match read_line(line, &mut objects) {
+            Some(()) => found += 1,
+            None => unread += 1,
         }
-        found += before - left.len();
     }
-    let lost = count.saturating_sub(found).max(left.len());
+    let lost = count.saturating_sub(found).max(unread);
     let damage = (lost > 0).then(|| format!("it is damaged, and {lost} of {count} objects are lost"));
     Saved { objects, damage }
 }
 
-fn read_line(line: &str, objects: &mut Objects, ports: &mut PortMap) -> Option<()> {
+fn read_line(line: &str, objects: &mut Objects) -> Option<()> {
     let (checksum, line) = line.split_once(' ')?;
     if u32::from_str_radix(checksum, 16).ok()? != crc32c::crc32c(line.as_bytes()) {
         return None;
@@ -159,16 +156,24 @@ fn read_line(line: &str, objects: &mut Objects, ports: &mut PortMap) -> Option<(
     let words: Vec<_> = words.map(str::to_owned).collect();
     for_each_kind!(Kind => {
         if key == Kind::KEY {
-            let object = Kind::read(&words, ports).ok()?;
-            if let Some(port) = object.as_port() {
-                // Of two with one name the second one is turned away when it is to be in force.
-                let _ = ports.insert(port.clone());
-            }
-            Kind::registry_mut(objects).put(object, origin);
+            Kind::registry_mut(objects).put(Kind::read(&words, &Numbers).ok()?, origin);
             return Some(());
         }
     });
     None
+}
+
+/// Ports as the file names them: by numbers, whether or not there are such ports by now. Whoever makes an object sees to that.
+struct Numbers;
+
+impl PortNames for Numbers {
+    fn number(&self, _: &str) -> Option<PortNumber> {
+        None
+    }
+
+    fn name(&self, _: PortNumber) -> Option<&str> {
+        Some("")
+    }
 }
 
 #[cfg(test)]
@@ -176,19 +181,22 @@ mod tests {
     use super::*;
     use sluice_flow::meter::{Meter, MeterId, MeterUnit};
     use sluice_flow::mirror::Mirror;
+    use sluice_flow::port::PortMap;
     use tempfile::TempDir;
 
     fn objects() -> Objects {
-        let (mut objects, mut ports) = (Objects::default(), PortMap::default());
-        for line in [
+        read_all(&[
             "file port 3 low physical",
             "run-time port 9 up physical",
             "run-time port 5 vx vxlan 4789 9",
             "run-time meter 1 pps 5:0",
             "file meter 2 pps 5:0",
-        ] {
-            read_line(&checked(line), &mut objects, &mut ports).unwrap();
-        }
+        ])
+    }
+
+    fn read_all(lines: &[&str]) -> Objects {
+        let mut objects = Objects::default();
+        lines.iter().for_each(|line| read_line(&checked(line), &mut objects).unwrap());
         objects
     }
 
@@ -216,16 +224,16 @@ mod tests {
             "run-time ct_timeout empty",
             "run-time ct_timeout short tcp_syn_sent=5 udp_single=7",
         ];
-        let (mut objects, mut ports) = (Objects::default(), PortMap::default());
-        for line in all {
-            read_line(&checked(line), &mut objects, &mut ports).unwrap();
-        }
+        let objects = read_all(&all);
         assert_eq!(lines(&objects), all);
+        let mut ports = PortMap::default();
+        objects.ports.objects().for_each(|port| ports.insert(port.clone()).unwrap());
         let words = ["m", "in_port(p0),eth_type(0x0800),ipv4(proto=6,frag=no),tcp(dst=80)", "tap,2"].map(str::to_owned);
         let mirror = Mirror::read(&words, &ports).unwrap();
         let written: Vec<_> = mirror.write().split(' ').map(str::to_owned).collect();
         assert_eq!(Mirror::read(&written, &PortMap::default()).unwrap_err(), "there is no port 6");
         assert_eq!(Mirror::read(&written, &ports).unwrap(), mirror);
+        assert_eq!(Mirror::read(&written, &Numbers).unwrap(), mirror);
     }
 
     #[test]
@@ -248,10 +256,18 @@ mod tests {
 
     #[test]
     fn a_tunnel_is_read_wherever_its_underlay_stands() {
-        let (mut objects, mut ports) = (Objects::default(), PortMap::default());
-        for line in ["run-time port 3 up physical", "run-time port 2 gre0 gre 3", "run-time port 1 vx0 vxlan 4789 2"] {
-            read_line(&checked(line), &mut objects, &mut ports).unwrap();
-        }
+        let objects = read_all(&[
+            "run-time port 3 up physical",
+            "run-time port 2 gre0 gre 3",
+            "run-time port 1 vx0 vxlan 4789 2",
+        ]);
+        let saved = read(&write(&objects));
+        assert_eq!((lines(&saved.objects), saved.damage), (lines(&objects), None));
+    }
+
+    #[test]
+    fn what_names_a_port_that_is_not_there_is_read() {
+        let objects = read_all(&["run-time port 1 vx0 vxlan 4789 2", "run-time mirror m in_port(1) 3"]);
         let saved = read(&write(&objects));
         assert_eq!((lines(&saved.objects), saved.damage), (lines(&objects), None));
     }
@@ -302,7 +318,8 @@ mod tests {
         let (file, _) = ObjectsFile::open(scratch.path()).unwrap();
         file.save(&objects()).unwrap();
         let path = scratch.path().join("objects");
-        let damaged = fs::read_to_string(&path).unwrap().replace("port 9 up", "port 8 up");
+        let damaged =
+            fs::read_to_string(&path).unwrap().replace("port 9 up", "port 8 up").replace("meter 1", "meter 2");
         fs::write(&path, &damaged).unwrap();
         assert_eq!(file.damage(), None);
         let (file, saved) = ObjectsFile::open(scratch.path()).unwrap();

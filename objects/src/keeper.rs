@@ -24,7 +24,7 @@ pub(super) struct Keeper {
 
 #[derive(Default)]
 struct State {
-    /// The objects in force, if the file does not have them yet.
+    /// The objects that are to be kept, if the file does not have them yet.
     unkept: Option<Arc<Objects>>,
     /// Why the file could not be written the last time.
     failure: Option<String>,
@@ -40,7 +40,7 @@ impl Keeper {
         &self.file
     }
 
-    /// Takes note of the objects that are in force from now on, once what became of flows by that is in the table.
+    /// Takes note of the objects that are to be kept from now on, once what became of flows by that is in the table.
     pub(super) fn note(&self, objects: Arc<Objects>) {
         self.state.lock().unkept = Some(objects);
     }

@@ -2,7 +2,7 @@
 
 use sluice_flow::backend::{Checker, Facet};
 use sluice_flow::meter::{Meter, MeterBand, MeterId, MeterUnit};
-use sluice_flow::port::PortMap;
+use sluice_flow::port::PortNames;
 use sluice_flow::{Backend, Refusal};
 
 use super::id::ObjectId;
@@ -32,7 +32,7 @@ impl ObjectKind for Meter {
     }
 
     /// `ID kbps|pps RATE[:BURST]...`, a rate for each band.
-    fn read(words: &[String], _: &PortMap) -> Result<Self, String> {
+    fn read(words: &[String], _: &dyn PortNames) -> Result<Self, String> {
         let [id, unit, bands @ ..] = words else { return Err("a number, a unit and a rate are needed".into()) };
         let unit = match unit.as_str() {
             "kbps" => MeterUnit::Kilobits,

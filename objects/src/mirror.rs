@@ -2,7 +2,7 @@
 
 use sluice_flow::backend::{Checker, Facet};
 use sluice_flow::mirror::Mirror;
-use sluice_flow::port::PortMap;
+use sluice_flow::port::PortNames;
 use sluice_flow::text::{self, Style};
 use sluice_flow::{Backend, MaskedKey, Refusal};
 
@@ -33,7 +33,7 @@ impl ObjectKind for Mirror {
     }
 
     /// `NAME KEY PORT[,PORT]...`.
-    fn read(words: &[String], ports: &PortMap) -> Result<Self, String> {
+    fn read(words: &[String], ports: &dyn PortNames) -> Result<Self, String> {
         let [name, key, copies] = words else { return Err("a name, a key and ports are needed".into()) };
         let wrong = |error: text::ParseError| format!("parsing flow key (Invalid argument)\n{}", error.caret(key));
         let matching = text::parse_key(key, ports).map_err(wrong)?.matching;

@@ -1,7 +1,7 @@
 //! Ports as objects.
 
 use sluice_flow::backend::Checker;
-use sluice_flow::port::{PortKind, PortMap, PortNames, Tunnel, TunnelProtocol};
+use sluice_flow::port::{PortKind, PortNames, Tunnel, TunnelProtocol};
 use sluice_flow::{Backend, NameError, Port, PortNumber, Refusal};
 
 use super::id::ObjectId;
@@ -28,10 +28,6 @@ impl ObjectKind for Port {
         is_taken.then(|| format!("port {}: number {} is {} already", self.name, other.number, other.name))
     }
 
-    fn as_port(&self) -> Option<&Port> {
-        Some(self)
-    }
-
     fn check(&self, checker: &mut dyn Checker) -> Result<(), Refusal> {
         checker.port(self)
     }
@@ -48,7 +44,7 @@ impl ObjectKind for Port {
     }
 
     /// `NUMBER NAME [KIND] [UDP-PORT] [UNDERLAY]`; a tunnel that is not over UDP has no `UDP-PORT`, and one that is has a default.
-    fn read(words: &[String], ports: &PortMap) -> Result<Self, String> {
+    fn read(words: &[String], ports: &dyn PortNames) -> Result<Self, String> {
         let [number, name, rest @ ..] = words else { return Err("a number and a name are needed".into()) };
         let (kind, details) = match rest.split_first() {
             Some((kind, details)) => (kind.as_str(), details),
@@ -100,7 +96,7 @@ impl From<PortNumber> for ObjectId {
     }
 }
 
-fn read_tunnel(protocol: TunnelProtocol, details: &[String], ports: &PortMap) -> Result<PortKind, String> {
+fn read_tunnel(protocol: TunnelProtocol, details: &[String], ports: &dyn PortNames) -> Result<PortKind, String> {
     let (udp_port, underlay) = match (protocol.default_udp_port(), details) {
         (Some(_), [udp_port, underlay]) => (Some(parsed(udp_port, "UDP port")?), underlay),
         // As in the configuration file, a tunnel over UDP has the port that is registered for it, unless another is given.
@@ -114,7 +110,7 @@ fn read_tunnel(protocol: TunnelProtocol, details: &[String], ports: &PortMap) ->
 }
 
 /// The port that a number or a name means.
-pub fn port_number(text: &str, ports: &PortMap) -> Result<PortNumber, String> {
-    let by_number = text.parse().ok().map(PortNumber).filter(|number| ports.get(*number).is_some());
+pub fn port_number(text: &str, ports: &dyn PortNames) -> Result<PortNumber, String> {
+    let by_number = text.parse().ok().map(PortNumber).filter(|number| ports.name(*number).is_some());
     by_number.or_else(|| ports.number(text)).ok_or_else(|| format!("there is no port {text}"))
 }

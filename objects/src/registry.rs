@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use sluice_flow::backend::Checker;
-use sluice_flow::port::PortMap;
-use sluice_flow::{Backend, Port, Refusal};
+use sluice_flow::port::PortNames;
+use sluice_flow::{Backend, Refusal};
 
 use super::id::{ObjectError, ObjectId};
 use super::set::Objects;
@@ -31,11 +31,6 @@ pub trait ObjectKind: Clone + Debug + PartialEq + Send + 'static {
         None
     }
 
-    /// Returns the port, if it is one: other objects refer to it.
-    fn as_port(&self) -> Option<&Port> {
-        None
-    }
-
     /// Checks it as far as that can be done without the device.
     fn check(&self, checker: &mut dyn Checker) -> Result<(), Refusal>;
 
@@ -46,7 +41,7 @@ pub trait ObjectKind: Clone + Debug + PartialEq + Send + 'static {
     fn unmake(id: &Self::Id, backend: &dyn Backend) -> Result<(), Refusal>;
 
     /// Reads the arguments of the command that adds one. `ports` are those that it may name.
-    fn read(words: &[String], ports: &PortMap) -> Result<Self, String>;
+    fn read(words: &[String], ports: &dyn PortNames) -> Result<Self, String>;
 
     /// Writes the arguments that [`read`](Self::read) takes.
     fn write(&self) -> String;

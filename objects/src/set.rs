@@ -62,8 +62,9 @@ impl Objects {
         T::registry(self)
     }
 
-    /// Checks that the ports fit each other: no two have one name, and every underlay is there. Returns them as texts name them.
-    pub(super) fn check_ports(&self) -> Result<PortMap, ObjectError> {
+    /// Checks that the ports fit each other: no two have one name, and every underlay is there, or still there. Returns them as texts name
+    /// them.
+    pub(super) fn check_ports(&self, before: &PortMap) -> Result<PortMap, ObjectError> {
         let mut known = PortMap::default();
         for Entry { object: port, origin } in self.ports.iter() {
             if let Err(taken) = known.insert(port.clone()) {
@@ -78,8 +79,11 @@ impl Objects {
                 && known.get(tunnel.underlay).is_none()
             {
                 let (name, underlay) = (&port.name, tunnel.underlay);
-                let reason = format!("port {underlay} is the underlay of port {name}: delete that first");
-                return Err(ObjectError { object: underlay.into(), reason });
+                let (object, reason) = match before.get(underlay) {
+                    Some(_) => (underlay, format!("port {underlay} is the underlay of port {name}: delete that first")),
+                    None => (port.number, format!("port {name}: there is no port {underlay}, which is its underlay")),
+                };
+                return Err(ObjectError { object: object.into(), reason });
             }
         }
         Ok(known)

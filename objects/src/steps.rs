@@ -118,7 +118,7 @@ impl Steps {
     fn lead_to(&self, in_force: &Objects) -> Result<Objects, ObjectError> {
         let mut after = in_force.clone();
         self.0.iter().for_each(|step| step.note(&mut after));
-        after.port_map = Arc::new(after.check_ports()?);
+        after.port_map = Arc::new(after.check_ports(in_force.ports())?);
         check_mirrors(in_force, &after)?;
         Ok(after)
     }

@@ -14,6 +14,7 @@ use sluice_offload::OffloadQueue;
 use super::file::{ObjectsFile, Saved};
 use super::id::{ObjectError, ObjectId};
 use super::keeper::Keeper;
+use super::refused::RefusedObjects;
 use super::registry::{Absence, ObjectKind, Origin};
 use super::set::{Objects, for_each_kind};
 use super::steps::{Refused, Step, Steps, difference, make, make_or_take_back};
@@ -25,6 +26,8 @@ pub struct ObjectStore {
     /// Has them survive the agent, if they do.
     keeper: Option<Keeper>,
     in_force: ArcSwap<Objects>,
+    /// Objects of the last run that the device has refused so far. Changed with `changing` held.
+    refused: ArcSwap<RefusedObjects>,
     /// Ports of the last run that are not there, until its flows are bound to what is.
     gone_ports: Mutex<Vec<GonePort>>,
     /// Held while the device makes a change, and never while the disk is waited for.
@@ -44,7 +47,8 @@ pub enum ChangeError {
 
 impl ObjectStore {
     /// Makes the objects of the configuration file, then those of the last run that were made at run time, as far as they do not clash
-    /// with the former. A later change waits for the journal for at most as long as is given with it.
+    /// with the former. What the device refuses of these is to be [tried again](Self::try_refused). A later change waits for the journal for
+    /// at most as long as is given with it.
     pub fn open(
         backend: Arc<dyn Backend>,
         queue: Arc<OffloadQueue>,
@@ -59,7 +63,8 @@ impl ObjectStore {
         if let Some(damage) = &damage {
             tracing::error!("ports, meters, mirrors and timeout policies of the last run: {damage}");
         }
-        for_each_kind!(Kind => { objects = restore::<Kind>(&*backend, objects, &saved); });
+        let mut refused = RefusedObjects::default();
+        for_each_kind!(Kind => { objects = restore::<Kind>(&*backend, objects, &saved, &mut refused); });
         for absent in objects.ports().iter().filter(|port| backend.is_absent(port.number)) {
             tracing::warn!(
                 "the device of port {} ({}) is not there: its flows wait for it",
@@ -69,14 +74,19 @@ impl ObjectStore {
         }
         let gone = saved.of::<Port>().objects().filter(|port| !is_in(objects.ports(), port)).map(as_gone);
         let gone_ports = Mutex::new(gone.collect());
-        let in_force = ArcSwap::from_pointee(objects);
+        let (in_force, refused) = (ArcSwap::from_pointee(objects), ArcSwap::from_pointee(refused));
         let keeper = file.map(|file| Keeper::new(file, journal));
-        Ok(Self { backend, queue, keeper, in_force, gone_ports, changing: Mutex::default() })
+        Ok(Self { backend, queue, keeper, in_force, refused, gone_ports, changing: Mutex::default() })
     }
 
     /// Those in force.
     pub fn in_force(&self) -> Arc<Objects> {
         self.in_force.load_full()
+    }
+
+    /// Those that were made at run time in an earlier run, and that the device has refused since.
+    pub fn refused(&self) -> Arc<RefusedObjects> {
+        self.refused.load_full()
     }
 
     /// The ports in force.
@@ -123,6 +133,12 @@ impl ObjectStore {
         let _one_at_a_time = self.changing.lock();
         let before = self.in_force();
         if before.of::<T>().get(id).is_none() {
+            let mut refused = RefusedObjects::clone(&self.refused());
+            if refused.remove::<T>(id) {
+                self.refused.store(refused.into());
+                self.note_kept();
+                return Ok(());
+            }
             let object = id.clone().into();
             return Err(ObjectError { reason: format!("there is no {object}"), object });
         }
@@ -144,14 +160,65 @@ impl ObjectStore {
         Ok(steps.keys())
     }
 
+    /// Tries once more to make what the device has refused so far. Returns whether some of it is in force now.
+    pub fn try_refused(&self) -> bool {
+        let before = self.refused();
+        if before.is_empty() {
+            return false;
+        }
+        let mut is_any_made = false;
+        // A kind refers only to kinds before it.
+        for_each_kind!(Kind => {
+            for object in before.of::<Kind>() {
+                is_any_made |= self.try_again(object);
+            }
+        });
+        if is_any_made {
+            self.keep_later();
+        }
+        is_any_made
+    }
+
+    fn try_again<T: ObjectKind>(&self, object: &T) -> bool {
+        let _one_at_a_time = self.changing.lock();
+        let mut refused = RefusedObjects::clone(&self.refused());
+        if !refused.of::<T>().any(|known| known == object) {
+            // Somebody has removed it meanwhile, or has set it otherwise.
+            return false;
+        }
+        let step = Steps::one(Step::Put(object.clone(), Origin::RunTime));
+        match self.make(&self.in_force(), &step, Absence::Tolerated) {
+            Ok(()) => {
+                tracing::info!("{}, which was set at run time and then refused, is in force again", object.id().into());
+                true
+            }
+            Err(error) => {
+                refused.put(object.clone(), error.reason);
+                self.refused.store(refused.into());
+                false
+            }
+        }
+    }
+
     /// Makes changes. The caller holds `changing`.
     fn make(&self, before: &Objects, steps: &Steps, absence: Absence) -> Result<(), ObjectError> {
         let made = make_or_take_back(&*self.backend, before, steps, absence);
         let after = Arc::new(made.map_err(|refused| self.settle_refused(refused))?);
         self.in_force.store(after.clone());
+        let mut refused = RefusedObjects::clone(&self.refused());
+        refused.give_way_to(&after);
+        self.refused.store(refused.into());
         self.settle_ports(before.ports(), after.ports());
-        self.keeper.iter().for_each(|keeper| keeper.note(after.clone()));
+        self.note_kept();
         Ok(())
+    }
+
+    /// Has the keeper know what there is to be kept, once what became of flows by that is in the table.
+    fn note_kept(&self) {
+        if let Some(keeper) = &self.keeper {
+            let (in_force, refused) = (self.in_force(), self.refused());
+            keeper.note(if refused.is_empty() { in_force } else { refused.beside(&in_force).into() });
+        }
     }
 
     /// Flows are bound to the ports that they were accepted for: those of ports that are gone go out of the device, and those
@@ -230,9 +297,7 @@ impl ObjectStore {
             }
         }
         self.release(&self.ports());
-        if let Some(keeper) = &self.keeper {
-            keeper.note(self.in_force());
-        }
+        self.note_kept();
         // A failure is logged.
         let _ = self.keep();
     }
@@ -244,7 +309,13 @@ impl ObjectStore {
 }
 
 /// Makes the objects of a kind again that were made at run time in the last run. Where the configuration file says otherwise, it wins.
-fn restore<T: ObjectKind>(backend: &dyn Backend, mut objects: Objects, saved: &Objects) -> Objects {
+/// What is refused goes to `refused_objects`; a source makes its own objects again itself.
+fn restore<T: ObjectKind>(
+    backend: &dyn Backend,
+    mut objects: Objects,
+    saved: &Objects,
+    refused_objects: &mut RefusedObjects,
+) -> Objects {
     let mut missing = Vec::new();
     for entry in saved.of::<T>().iter().filter(|entry| entry.origin != Origin::File) {
         let id = entry.object.id();
@@ -273,7 +344,12 @@ fn restore<T: ObjectKind>(backend: &dyn Backend, mut objects: Objects, saved: &O
         }
         for (entry, error) in refused {
             let id = entry.object.id().into();
-            tracing::error!("{id}, which was set at run time, is not in force any more: {error}");
+            if entry.origin == Origin::RunTime {
+                tracing::error!("{id}, which was set at run time, is not in force, and is tried again: {error}");
+                refused_objects.put(entry.object.clone(), error.reason);
+            } else {
+                tracing::warn!("{id}, which a source of flows had set, is not in force any more: {error}");
+            }
         }
         return objects;
     }

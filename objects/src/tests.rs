@@ -6,7 +6,7 @@ use std::time::Duration;
 use sluice_flow::backend::{Change, Handle, OpenConfig, Operation, Outcome, Placement};
 use sluice_flow::meter::{Meter, MeterId, MeterUnit};
 use sluice_flow::mirror::Mirror;
-use sluice_flow::port::{Tunnel, TunnelProtocol};
+use sluice_flow::port::{PortNames, Tunnel, TunnelProtocol};
 use sluice_flow::table::{Limits, Look};
 use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::time::MonotonicClock;
@@ -168,6 +168,82 @@ fn the_rules_of_a_tunnel_that_a_refused_reload_took_out_and_made_again_are_made_
     assert_eq!(store.reload(&file).unwrap_err().object, ObjectId::Mirror("m".into()));
     assert!(is_modified(&table, to_tunnel) && !is_modified(&table, to_other));
     assert_eq!(store.ports().get(PortNumber(2)), Some(&tunnel(2, "vx", 4789, 1)));
+}
+
+/// A folder with the file of a run in which these were made.
+fn kept(make: impl FnOnce(&mut Objects)) -> (TempDir, Option<(ObjectsFile, Saved)>) {
+    let scratch = TempDir::new().unwrap();
+    let (file, mut saved) = ObjectsFile::open(scratch.path()).unwrap();
+    make(&mut saved.objects);
+    file.save(&saved.objects).unwrap();
+    (scratch, Some((file, saved)))
+}
+
+/// What the next run would find in the file, and why not all of it is to be in force.
+fn found(folder: &TempDir) -> Saved {
+    ObjectsFile::open(folder.path()).unwrap().1
+}
+
+/// What the device has refused.
+fn refused(store: &ObjectStore) -> Vec<(ObjectId, String)> {
+    store.refused().reasons().map(|(id, reason)| (id.clone(), reason.to_owned())).collect()
+}
+
+#[test]
+fn what_the_device_refuses_at_a_start_is_kept_and_is_in_force_once_it_takes_it() {
+    let (folder, saved) = kept(|objects| {
+        objects.ports.put(tunnel(1, "vx", 4789, 2), Origin::RunTime);
+        objects.meters.put(meter(5), Origin::RunTime);
+        objects.mirrors.put(mirror(2), Origin::RunTime);
+    });
+    let (store, table) = store(&Objects::default(), saved);
+    assert_eq!((store.ports().iter().count(), store.in_force().meters().count()), (0, 1));
+    let no_tunnel = "port vx: there is no port 2, which is its underlay".to_owned();
+    let [(tunnel_id, why), (mirror_id, _)] = refused(&store).try_into().unwrap();
+    assert_eq!((tunnel_id, why, mirror_id), (PortNumber(1).into(), no_tunnel, ObjectId::Mirror("m".into())));
+    let flow = installed(&table, 1, 2);
+    store.bind_restored_flows();
+    assert!(!store.try_refused());
+    assert_eq!(table.view(flow).unwrap().gone_ports.len(), 1);
+    let Saved { objects, damage } = found(&folder);
+    assert_eq!((objects.ports_of(Origin::RunTime).count(), objects.mirrors().count(), damage), (1, 1, None));
+
+    store.put(port(2, "up")).unwrap();
+    assert!(store.try_refused());
+    assert!(refused(&store).is_empty());
+    let in_force = store.in_force();
+    assert_eq!((in_force.ports_of(Origin::RunTime).count(), in_force.mirrors().count()), (2, 1));
+    store.catch_up().unwrap();
+    assert_eq!(found(&folder).objects.ports_of(Origin::RunTime).count(), 2);
+    assert!(table.view(flow).unwrap().gone_ports.is_empty());
+}
+
+#[test]
+fn what_is_refused_is_given_up_once_it_is_removed_or_another_one_has_its_name() {
+    let (folder, saved) = kept(|objects| {
+        objects.ports.put(tunnel(1, "vx", 4789, 9), Origin::RunTime);
+        objects.ports.put(tunnel(2, "gre", 4790, 9), Origin::RunTime);
+        objects.mirrors.put(mirror(9), Origin::RunTime);
+    });
+    let (store, _) = store(&Objects::default(), saved);
+    assert_eq!(store.refused().number("gre"), Some(PortNumber(2)));
+    store.remove::<Port>(&PortNumber(2)).unwrap();
+    assert!(store.remove::<Port>(&PortNumber(2)).is_err(), "it was there once");
+    store.put(port(1, "other")).unwrap();
+    assert_eq!(refused(&store).into_iter().map(|(id, _)| id).collect::<Vec<_>>(), [ObjectId::Mirror("m".into())]);
+    store.put(port(9, "up")).unwrap();
+    assert!(store.try_refused());
+    let kept = found(&folder).objects;
+    assert_eq!(kept.of::<Port>().objects().collect::<Vec<_>>(), [&port(1, "other"), &port(9, "up")]);
+}
+
+#[test]
+fn what_a_source_had_set_and_the_device_refuses_is_for_the_source_to_set_again() {
+    let (folder, saved) = kept(|objects| objects.mirrors.put(mirror(9), Origin::Source));
+    let (store, _) = store(&Objects::default(), saved);
+    store.bind_restored_flows();
+    assert!(refused(&store).is_empty());
+    assert_eq!(found(&folder).objects.mirrors().count(), 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Timeout policies of connections as objects.
 
 use sluice_flow::backend::{Checker, Facet};
-use sluice_flow::port::PortMap;
+use sluice_flow::port::PortNames;
 use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
 use sluice_flow::{Backend, Refusal};
 
@@ -31,7 +31,7 @@ impl ObjectKind for TimeoutPolicy {
     }
 
     /// `NAME [KEY=SECONDS]...`.
-    fn read(words: &[String], _: &PortMap) -> Result<Self, String> {
+    fn read(words: &[String], _: &dyn PortNames) -> Result<Self, String> {
         let [name, timeouts @ ..] = words else { return Err("a name is needed".into()) };
         Self::check_name(name).map_err(|error| error.to_string())?;
         let mut policy = Self::new(name.as_str());

@@ -18,7 +18,9 @@ pub(super) fn add_port(service: &Service, arguments: &Arguments, _: &mut dyn Out
 
 /// `sluice/del-port`
 pub(super) fn delete_port(service: &Service, arguments: &Arguments, _: &mut dyn Output) -> Result<Receipt, Failure> {
-    let number = port(service.view(), arguments.rest.first().map_or("", String::as_str))?;
+    let text = arguments.rest.first().map_or("", String::as_str);
+    let refused = || port_number(text, &*service.view().refused_objects()).ok();
+    let number = port(service.view(), text).or_else(|unknown| refused().ok_or(unknown))?;
     remove::<Port>(service, &number)
 }
 
@@ -35,7 +37,7 @@ pub(super) fn delete_meter(service: &Service, arguments: &Arguments, _: &mut dyn
 
 /// Makes or changes the object that the arguments describe.
 pub(super) fn put<T: ObjectKind>(service: &Service, arguments: &Arguments) -> Result<Receipt, Failure> {
-    let object = T::read(&arguments.rest, &service.view().ports()).map_err(Failure::new)?;
+    let object = T::read(&arguments.rest, &*service.view().ports()).map_err(Failure::new)?;
     Ok(service.put(object).map_err(Failure::new)?.receipt())
 }
 
@@ -96,5 +98,5 @@ const fn burst_in_force(rate: u64, burst: u64) -> u64 {
 
 /// The port that a number or a name means.
 pub(super) fn port(agent: &AgentView, text: &str) -> Result<PortNumber, Failure> {
-    port_number(text, &agent.ports()).map_err(Failure::new)
+    port_number(text, &*agent.ports()).map_err(Failure::new)
 }

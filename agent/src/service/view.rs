@@ -12,7 +12,7 @@ use sluice_flow::table::{Census, FlowView};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Flow, FlowId, Origin, PortNumber, Refusal, Timestamp, Ufid};
 use sluice_journal::JournalReport;
-use sluice_objects::Objects;
+use sluice_objects::{Objects, RefusedObjects};
 use sluice_offload::WorkerReport;
 
 use super::error::Error;
@@ -80,6 +80,11 @@ impl AgentView {
     /// The ports, meters, mirrors and timeout policies in force.
     pub fn objects(&self) -> Arc<Objects> {
         self.agent().objects()
+    }
+
+    /// Objects that were made at run time and that the device has refused since a start, so that they are not in force.
+    pub fn refused_objects(&self) -> Arc<RefusedObjects> {
+        self.agent().object_store.refused()
     }
 
     /// Whether objects of an earlier run were lost by damage, and what to do. Looks at the disk.

@@ -1,22 +1,28 @@
 //! Keeps the file of objects up to date on a thread of its own, for those who do not wait for the disk: a source of flows above all,
-//! which has to go on reading what ends. What could not be written is tried again until it is.
+//! which has to go on reading what ends. What could not be written is tried again until it is. So are objects of the last run
+//! that the device has refused.
 
 use std::convert::Infallible;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, after, never, select};
+use crossbeam_channel::{Receiver, after, never, select, tick};
 use sluice_host::liveness::Progress;
-use sluice_objects::ObjectStore;
 
+use crate::agent::Agent;
 use crate::bell::bell;
 
 /// How long after a failure it is tried again.
 const HEAL: Duration = Duration::from_secs(5);
 
-/// Writes the file whenever it is behind, until `stop` is disconnected, and then what is left.
-pub(crate) fn keep_objects(store: &ObjectStore, stop: &Receiver<Infallible>, progress: &Progress) {
+/// How long after a refusal the device is asked again at the earliest.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Writes the file whenever it is behind, until `stop` is disconnected, and then what is left. Tries again what the device has refused.
+pub(crate) fn keep_objects(agent: &Agent, stop: &Receiver<Infallible>, progress: &Progress) {
+    let store = &agent.object_store;
     let (waker, rung) = bell();
     store.set_waker(waker);
+    let patience = tick(PATIENCE);
     loop {
         progress.works();
         // The store tells of it.
@@ -26,6 +32,13 @@ pub(crate) fn keep_objects(store: &ObjectStore, stop: &Receiver<Infallible>, pro
             recv(stop) -> _ => break,
             recv(rung) -> _ => {}
             recv(if is_behind { after(HEAL) } else { never() }) -> _ => {}
+            recv(patience) -> _ => {
+                progress.works();
+                if store.try_refused() {
+                    agent.renew_mirroring();
+                    agent.count_device();
+                }
+            }
         }
     }
     progress.works();
@@ -120,7 +133,7 @@ mod tests {
         fs::remove_dir(&obstacle).unwrap();
         let (running, stop) = crossbeam_channel::bounded(0);
         thread::scope(|scope| {
-            let keeper = scope.spawn(|| keep_objects(store, &stop, &Progress::default()));
+            let keeper = scope.spawn(|| keep_objects(&agent, &stop, &Progress::default()));
             while store.failure().is_some() {
                 thread::yield_now();
             }

@@ -139,6 +139,10 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
     if let Some(damage) = statistics.pointer("/damage_of_objects").and_then(Value::as_str) {
         writeln!(out, "  DAMAGED   {damage}")?;
     }
+    for refused in statistics.pointer("/refused_objects").and_then(Value::as_array).into_iter().flatten() {
+        let [object, reason] = ["object", "reason"].map(|key| statistics::text(&refused[key]));
+        writeln!(out, "  REFUSED   {object} is not in force, and is tried again: {reason}")?;
+    }
     for orphan in statistics.pointer("/orphans").and_then(Value::as_array).into_iter().flatten() {
         writeln!(out, "  ORPHANS   {}", statistics::text(orphan))?;
         writeln!(
