@@ -10,9 +10,10 @@ use parking_lot::{Mutex, RwLock};
 use rdma_sys as sys;
 
 use super::channel::{CompletionChannel, Told};
-use super::completion::Completion;
+use super::completion::{Completion, Outcome, Sent};
 use super::context::Context;
 use super::error::{CallError, done, made};
+use super::failure::{Failure, Reason};
 use super::outstanding::Outstanding;
 
 /// How many events are acknowledged at a time: each time takes a lock of the library.
@@ -74,13 +75,13 @@ impl CompletionQueue {
     /// Appends all completions that there are, and returns how many.
     ///
     /// # Errors
-    /// As `ibv_poll_cq` fails: the queue has lost completions, and cannot be used any more.
+    /// As `ibv_poll_cq` fails: the queue has lost completions, and cannot be used any more. Those that it had before are appended.
     pub fn poll(&self, completions: &mut Vec<Completion>) -> Result<usize, CallError> {
         let mut ready = self.0.ready.lock();
-        self.0.collect(&mut ready)?;
+        let collected = self.0.collect(&mut ready);
         let count = ready.len();
         completions.extend(ready.drain(..));
-        Ok(count)
+        collected.map(|()| count)
     }
 
     /// Waits for completions, appends all that there are, and returns how many. Nothing is lost if this is dropped before it is done.
@@ -126,6 +127,13 @@ impl CompletionQueue {
     /// Takes what the device has, for whoever asks next.
     pub(super) fn collect(&self) -> Result<(), CallError> {
         self.0.collect(&mut self.0.ready.lock())
+    }
+
+    /// Gives requests to send back that a queue pair had when it was destroyed, for whoever asks next.
+    pub(super) fn give_back(&self, queue_pair: u32, sends: Vec<Sent>) {
+        let failure = Failure { reason: Reason::Flushed, vendor: 0 };
+        let failed = |failed| Outcome::SendFailed { before: Vec::new(), failed, failure };
+        self.0.ready.lock().extend(sends.into_iter().map(|sent| Completion { queue_pair, outcome: failed(sent) }));
     }
 
     pub(super) fn raw(&self) -> *mut sys::ibv_cq {

@@ -23,7 +23,8 @@ use super::state::{Access, Connect, Retries, State};
 ///
 /// It owns the buffers of all that is posted. Dropping it fails it first, and waits until all of that has come back: the completions are in
 /// its completion queues, for whoever polls them. If the device does not give everything back within a second, the queue pair is
-/// destroyed all the same, after which the device no longer knows its requests, and their buffers are freed.
+/// destroyed all the same, after which the device no longer knows its requests: those to send come back as failed, and the buffers of the
+/// others are freed.
 #[derive(Debug)]
 pub struct QueuePair {
     raw: NonNull<sys::ibv_qp>,
@@ -350,12 +351,15 @@ impl Drop for QueuePair {
         for queue in [&self.send_completions, &self.receive_completions] {
             queue.remove(number);
         }
-        if !is_destroyed {
-            // The device may still read or write these.
-            forget(self.outstanding.sends.lock().take());
-            if self.shared.is_none() {
-                forget(self.outstanding.receives.lock().take());
-            }
+        let sends = self.outstanding.sends.lock().take();
+        if is_destroyed {
+            self.send_completions.give_back(number, sends);
+            return;
+        }
+        // The device may still read or write these.
+        forget(sends);
+        if self.shared.is_none() {
+            forget(self.outstanding.receives.lock().take());
         }
     }
 }

@@ -164,6 +164,31 @@ fn dropping_a_queue_pair_with_work_in_flight_brings_all_of_it_back() {
 }
 
 #[test]
+fn what_the_device_has_not_told_of_comes_back_once_the_queue_pair_is_destroyed() {
+    let name = "failures::what_the_device_has_not_told_of_comes_back_once_the_queue_pair_is_destroyed";
+    on_device("bluefield-3", name, |_| {
+        let rig = Rig::new(16);
+        rig.post_receives(0..2, 16);
+        // It is carried out without a completion, and no completion follows that would bring it back.
+        for tag in [7, 8] {
+            let quiet = send(tag, Payload::Buffers(vec![rig.buffer(b"quiet")]));
+            rig.left.send(vec![SendRequest { is_signalled: false, ..quiet }]).unwrap();
+        }
+        completions(&rig.received, 2);
+        let Rig { left, sent, .. } = rig;
+        drop(left);
+        let told = completions(&sent, 2).into_iter().map(|completion| match completion.outcome {
+            Outcome::SendFailed { before, failed, failure } => (before.len(), failed, failure.reason),
+            other => panic!("the device has told of it: {other:?}"),
+        });
+        for ((before, failed, reason), tag) in told.zip([7, 8]) {
+            assert_eq!((before, failed.tag, reason), (0, tag, Reason::Flushed));
+            assert_eq!(failed.buffers[0][..], *b"quiet");
+        }
+    });
+}
+
+#[test]
 fn a_queue_pair_that_was_never_connected_goes_with_what_is_posted_to_it() {
     let name = "failures::a_queue_pair_that_was_never_connected_goes_with_what_is_posted_to_it";
     on_device("bluefield-3", name, |_| {
