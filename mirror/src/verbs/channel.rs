@@ -128,33 +128,35 @@ impl CompletionChannel {
         let file = self.0.file.as_ref().ok_or_else(gone)?;
         loop {
             select! {
+                // What was read is used before it is asked whether there is more.
+                biased;
                 () = told.notify.notified() => return Ok(()),
                 guard = file.readable() => {
                     let mut guard = guard.map_err(|error| CallError::new(CALL, error))?;
-                    self.read_events()?;
-                    guard.clear_ready();
+                    if !self.read_event()? {
+                        guard.clear_ready();
+                    }
                 }
             }
         }
     }
 
-    /// Reads all events that there are, and tells their queues.
-    fn read_events(&self) -> Result<(), CallError> {
+    /// Reads an event and tells its queue. Returns whether there was one.
+    fn read_event(&self) -> Result<bool, CallError> {
         let queues = self.0.queues.lock();
-        loop {
-            let (mut queue, mut number) = (null_mut(), null_mut());
-            // SAFETY: there is room for both, and queues are destroyed under the lock only, so that an event is of one that exists.
-            let code = unsafe { sys::ibv_get_cq_event(self.0.raw.as_ptr(), &raw mut queue, &raw mut number) };
-            match done("ibv_get_cq_event", code) {
-                Ok(()) => {
-                    if let Some(told) = queues.told.get(&number.addr()) {
-                        told.unacknowledged.fetch_add(1, Ordering::Relaxed);
-                        told.notify.notify_one();
-                    }
+        let (mut queue, mut number) = (null_mut(), null_mut());
+        // SAFETY: there is room for both, and queues are destroyed under the lock only, so that an event is of one that exists.
+        let code = unsafe { sys::ibv_get_cq_event(self.0.raw.as_ptr(), &raw mut queue, &raw mut number) };
+        match done("ibv_get_cq_event", code) {
+            Ok(()) => {
+                if let Some(told) = queues.told.get(&number.addr()) {
+                    told.unacknowledged.fetch_add(1, Ordering::Relaxed);
+                    told.notify.notify_one();
                 }
-                Err(error) if error.source.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
+                Ok(true)
             }
+            Err(error) if error.source.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
         }
     }
 }

@@ -45,6 +45,8 @@ struct Events {
     channel: CompletionChannel,
     number: usize,
     told: Arc<Told>,
+    /// What the device was asked to tell of, whether of solicited messages only, until its event for that is taken.
+    asked: Mutex<Option<bool>>,
 }
 
 impl CompletionQueue {
@@ -64,7 +66,7 @@ impl CompletionQueue {
     pub fn with_events(channel: &CompletionChannel, entries: u32) -> Result<Self, CallError> {
         let context = channel.context();
         let (raw, number, told) = channel.serve(|channel, number| create(context, entries, channel, number))?;
-        Ok(Self::of(raw, Some(Events { channel: channel.clone(), number, told }), context))
+        Ok(Self::of(raw, Some(Events { channel: channel.clone(), number, told, asked: Mutex::default() }), context))
     }
 
     fn of(raw: NonNull<sys::ibv_cq>, events: Option<Events>, context: &Context) -> Self {
@@ -109,14 +111,20 @@ impl CompletionQueue {
             if count > 0 {
                 return Ok(count);
             }
-            // SAFETY: the queue exists.
-            done(CALL, unsafe { sys::ibv_req_notify_cq(self.raw(), only_solicited.into()) })?;
-            // What came before the device heard of the request gives no event.
-            let count = self.poll(completions)?;
-            if count > 0 {
-                return Ok(count);
+            // A device that was asked has an event for whatever came since, or will have one: to ask it again at each wait, as long as none
+            // was taken, would cost a call of the kernel each time.
+            if *events.asked.lock() != Some(only_solicited) {
+                // SAFETY: the queue exists.
+                done(CALL, unsafe { sys::ibv_req_notify_cq(self.raw(), only_solicited.into()) })?;
+                *events.asked.lock() = Some(only_solicited);
+                // What came before the device heard of the request gives no event.
+                let count = self.poll(completions)?;
+                if count > 0 {
+                    return Ok(count);
+                }
             }
             events.channel.wait(&events.told).await?;
+            *events.asked.lock() = None;
             if let Some(count) = events.told.take(ACKNOWLEDGED) {
                 // SAFETY: the queue exists, and had so many events.
                 unsafe { sys::ibv_ack_cq_events(self.raw(), count) };
@@ -195,7 +203,7 @@ impl Drop for Queue {
             None => {
                 destroy();
             }
-            Some(Events { channel, number, told }) => channel.dismiss(*number, || {
+            Some(Events { channel, number, told, .. }) => channel.dismiss(*number, || {
                 if let Some(count) = told.take(1) {
                     // SAFETY: the queue exists, and had so many events. Destroying it would wait for them.
                     unsafe { sys::ibv_ack_cq_events(raw, count) };

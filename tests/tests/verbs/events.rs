@@ -8,7 +8,7 @@ use sluice_tests::mlx5::on_device;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
-use crate::rig::{ROOM, Rig, message, send, tags};
+use crate::rig::{ROOM, Rig, completions, message, send, tags};
 
 fn play(story: impl Future<Output = ()>) {
     Builder::new_current_thread().enable_all().build().unwrap().block_on(story);
@@ -59,6 +59,28 @@ fn nothing_is_lost_by_who_stops_waiting() {
             assert!(silence.is_err() && told.is_empty(), "nothing was sent yet");
             rig.left.send(vec![send(0, Payload::Inline(b"late"))]).unwrap();
             assert_eq!(timeout(Duration::from_secs(10), rig.received.next(&mut told)).await.unwrap().unwrap(), 1);
+        });
+    });
+}
+
+#[test]
+fn an_event_of_what_was_polled_already_hides_no_later_one() {
+    on_device("bluefield-3", "events::an_event_of_what_was_polled_already_hides_no_later_one", |_| {
+        play(async {
+            let rig = rig();
+            rig.post_receives(0..20, 16);
+            let mut told = Vec::new();
+            for tag in (0..20).step_by(2) {
+                let silence = timeout(Duration::from_millis(5), rig.received.next(&mut told)).await;
+                assert!(silence.is_err() && told.is_empty(), "nothing was sent yet");
+                rig.left.send(vec![send(tag, Payload::Inline(b"polled"))]).unwrap();
+                told.extend(completions(&rig.received, 1));
+                let silence = timeout(Duration::from_millis(5), rig.received.next(&mut told)).await;
+                assert!(silence.is_err() && told.len() == 1, "nothing more was sent");
+                rig.left.send(vec![send(tag + 1, Payload::Inline(b"waited for"))]).unwrap();
+                assert_eq!(timeout(Duration::from_secs(10), rig.received.next(&mut told)).await.unwrap().unwrap(), 1);
+                told.clear();
+            }
         });
     });
 }
