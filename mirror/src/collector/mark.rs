@@ -1,7 +1,7 @@
-//! Marks in capture files: how far each class of each sender was taken over. They are written together with the frames, so that a
-//! collector that starts again knows exactly what is in its files, and neither loses nor doubles what was under way when it ended. Frames
-//! without a mark behind them were being written when their collector was killed. Their sender has no acknowledgement of them and sends
-//! them again, so that they are [cut off](mend).
+//! Marks in capture files: how far each class of each sender was taken over, and which of its drops files tell of. They are written together
+//! with the frames, so that a collector that starts again knows exactly what is in its files, and neither loses nor doubles what was under
+//! way when it ended. Frames without a mark behind them were being written when their collector was killed. Their sender has no
+//! acknowledgement of them and sends them again, so that they are [cut off](mend).
 //!
 //! A mark is a block of pcapng of a type for local use, which other programs skip:
 //!
@@ -13,6 +13,7 @@
 //! | 7 | zero |
 //! | 8..16 | sender |
 //! | 16..24 | sequence number behind the last frame that was taken over |
+//! | 24.. | drops that files tell of, by cause, 8 bytes each; left out where none were told of since the last mark |
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use sluice_control::mirror::{CLASSES, Class};
 use tracing::warn;
 
 use super::capture::PROGRAM;
+use crate::wire::{Cause, Drops};
 
 /// Type of the block; the highest bit says that it is for local use (pcapng, section 3.1).
 const BLOCK: u32 = 0x8000_5348;
@@ -39,20 +41,30 @@ pub(super) struct Mark {
     pub(super) sender: u64,
     pub(super) class: Class,
     pub(super) next: u64,
+    /// The drops that files tell of, if these are others than at the last mark.
+    pub(super) told: Option<Drops>,
 }
 
 impl Mark {
-    fn bytes(&self) -> [u8; BODY] {
-        let mut bytes = [0; BODY];
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; BODY];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..6].copy_from_slice(&VERSION.to_be_bytes());
         bytes[6] = self.class.code();
         bytes[8..16].copy_from_slice(&self.sender.to_be_bytes());
         bytes[16..].copy_from_slice(&self.next.to_be_bytes());
+        let told = self.told.iter().flat_map(Drops::iter);
+        bytes.extend(told.flat_map(|(_, count)| count.to_be_bytes()));
         bytes
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
+        let (bytes, drops) = bytes.split_at_checked(BODY)?;
+        let mut told = Drops::default();
+        for (cause, count) in Cause::ALL.into_iter().zip(drops.as_chunks().0) {
+            told[cause] = u64::from_be_bytes(*count);
+        }
+        let told = (!drops.is_empty()).then_some(told);
         let (head, next) = bytes.split_last_chunk::<8>()?;
         let (head, sender) = head.split_last_chunk::<8>()?;
         let (magic, rest) = head.split_first_chunk::<4>()?;
@@ -61,17 +73,35 @@ impl Mark {
             return None;
         }
         let class = Class::of_code(class)?;
-        Some(Self { sender: u64::from_be_bytes(*sender), class, next: u64::from_be_bytes(*next) })
+        Some(Self { sender: u64::from_be_bytes(*sender), class, next: u64::from_be_bytes(*next), told })
     }
 
     /// Returns the block.
     pub(super) fn block(&self) -> UnknownBlock<'static> {
-        UnknownBlock { type_: BLOCK, length: 0, value: Cow::Owned(self.bytes().to_vec()) }
+        UnknownBlock { type_: BLOCK, length: 0, value: Cow::Owned(self.bytes()) }
     }
 }
 
-/// The last mark of each class of each sender.
-pub(super) type Marks = HashMap<u64, [Option<u64>; CLASSES]>;
+/// What the marks of a file say of each sender.
+pub(super) type Marks = HashMap<u64, Marked>;
+
+/// What marks say of a sender.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Marked {
+    /// Of each class, how far it was taken over, and the drops that files tell of.
+    pub(super) classes: [Option<(u64, Drops)>; CLASSES],
+    /// Which of all marks the last one is.
+    pub(super) last: u64,
+}
+
+impl Marked {
+    fn take(&mut self, mark: Mark, place: u64) {
+        let (next, told) = self.classes[mark.class.index()].get_or_insert_default();
+        *next = mark.next;
+        *told = mark.told.unwrap_or(*told);
+        self.last = place;
+    }
+}
 
 /// Reads the marks of a file of ours, and cuts off what is behind the last whole block, and frames without a mark. A file of somebody else
 /// has no marks, and stays as it is.
@@ -100,7 +130,7 @@ struct Found {
 /// Reads a file; `None` if no collector wrote it.
 fn read(mut file: BufReader<File>) -> io::Result<Option<Found>> {
     let mut found = Found { marks: Marks::new(), whole: 0 };
-    let (mut end, mut has_frames) = (0, false);
+    let (mut end, mut has_frames, mut count) = (0, false, 0);
     while let Some(Header { kind, body }) = Header::read(&mut file)? {
         let mut block = Vec::new();
         if kind == ENHANCED_PACKET_BLOCK {
@@ -125,8 +155,9 @@ fn read(mut file: BufReader<File>) -> io::Result<Option<Found>> {
             _ if found.whole == 0 => return Ok(None),
             ENHANCED_PACKET_BLOCK => has_frames = true,
             BLOCK => {
-                if let Some(mark) = block.get(..BODY).and_then(Mark::parse) {
-                    found.marks.entry(mark.sender).or_default()[mark.class.index()] = Some(mark.next);
+                if let Some(mark) = Mark::parse(&block) {
+                    count += 1;
+                    found.marks.entry(mark.sender).or_default().take(mark, count);
                     has_frames = false;
                 }
             }
@@ -181,7 +212,7 @@ mod tests {
     use crate::collector::capture::{Capture, Interface, Packet};
 
     fn mark(class: Class, next: u64) -> Mark {
-        Mark { sender: 7, class, next }
+        Mark { sender: 7, class, next, told: None }
     }
 
     #[test]
@@ -213,7 +244,7 @@ mod tests {
         for cut in 0..=bytes.len() {
             std::fs::write(&path, &bytes[..cut]).unwrap();
             let marks = mend(&path).unwrap();
-            let next = marks.get(&7).and_then(|marks| marks[Class::Arp.index()]);
+            let next = marks.get(&7).and_then(|marked| marked.classes[Class::Arp.index()]).map(|(next, _)| next);
             let kept = std::fs::read(&path).unwrap();
             match ends.iter().rfind(|(end, _)| *end <= cut) {
                 Some((end, expected)) => assert_eq!((kept.len(), next), (*end, *expected), "{cut}"),
@@ -226,6 +257,35 @@ mod tests {
                 assert_eq!(std::fs::read(&path).unwrap(), kept);
             }
         }
+    }
+
+    #[test]
+    fn a_mark_without_drops_leaves_those_of_an_earlier_one_and_the_order_of_senders_is_that_of_their_last_marks() {
+        let told = |count| {
+            let mut drops = Drops::default();
+            drops[Cause::TapFailed] = count;
+            drops
+        };
+        let mut capture = Capture::new().unwrap();
+        let other = Mark { sender: 8, ..mark(Class::Bfd, 1) };
+        let all = [
+            Mark { told: Some(told(5)), ..mark(Class::Arp, 3) },
+            other,
+            mark(Class::Arp, 4),
+            Mark { told: Some(told(6)), ..mark(Class::Nd, 9) },
+        ];
+        for mark in all {
+            assert_eq!(Mark::parse(&mark.bytes()), Some(mark));
+            capture.mark(&mark).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.pcapng");
+        std::fs::write(&path, capture.bytes().as_ref()).unwrap();
+        let marks = mend(&path).unwrap();
+        let of = |sender, class: Class| marks[&sender].classes[class.index()];
+        assert_eq!((of(7, Class::Arp), of(7, Class::Nd)), (Some((4, told(5))), Some((9, told(6)))));
+        assert_eq!(of(8, Class::Bfd), Some((1, Drops::default())));
+        assert!(marks[&8].last < marks[&7].last);
     }
 
     #[test]

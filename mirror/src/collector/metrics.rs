@@ -57,7 +57,7 @@ impl CollectorMetrics {
             )?,
             missing: by_class(
                 "sluice_mirror_collect_missing_frames_total",
-                "Frames that had not come when later ones of their class did.",
+                "Frames that had not come when later ones of their class did, without those that the sender has given up and counts.",
             )?,
             late: by_class(
                 "sluice_mirror_collect_late_frames_total",

@@ -4,11 +4,15 @@
 //! output is slow grants nothing, and holds no more than it has granted. One that starts again reads in its last file how far each sender
 //! was taken over, so that no frame is lost or written twice.
 
+#[cfg(test)]
+mod accounts;
 mod capture;
 mod files;
 mod mark;
 mod metrics;
 mod output;
+#[cfg(test)]
+mod rig;
 mod seen;
 mod senders;
 mod sequence;

@@ -91,11 +91,12 @@ impl Output {
 
     /// Takes a batch over, and returns up to which frame of its class that is so now. Fails if the collector cannot go on.
     pub(super) fn batch(&mut self, batch: &Batch, payload: &[u8]) -> io::Result<u64> {
-        let &Batch { sender, class, layout, frames, sequence, drops } = batch;
+        let &Batch { sender, class, layout, frames, sequence, given_up, drops } = batch;
         let state = &mut self.senders.known(sender).classes[class.index()];
         state.take_drops(drops);
         let skip = match state.sequence.take(sequence, frames.into()) {
             Verdict::New { skip, missing } => {
+                let missing = missing.saturating_sub(given_up.into());
                 state.miss(missing);
                 self.metrics.missing(class, missing);
                 skip
@@ -164,7 +165,7 @@ impl Output {
             self.metrics.dropped(class, Cause::TapFailed, new - injected);
         }
         let state = &mut self.senders.known(sender).classes[class.index()];
-        let mark = Mark { sender, class, next: state.sequence.acknowledged() };
+        let mark = Mark { sender, class, next: state.sequence.acknowledged(), told: state.untold() };
         if let Some((pipe, capture)) = &mut self.pipe {
             pipe.write_all(capture.bytes().as_ref()).and_then(|()| pipe.flush())?;
             state.told();

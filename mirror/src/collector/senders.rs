@@ -22,6 +22,8 @@ pub(super) struct Batch {
     pub(super) layout: Layout,
     pub(super) frames: u32,
     pub(super) sequence: u64,
+    /// Frames right before it that will not come, and that the sender counts in its drops.
+    pub(super) given_up: u32,
     pub(super) drops: Drops,
 }
 
@@ -56,16 +58,19 @@ pub(super) struct ClassState {
 }
 
 impl Senders {
-    /// As an earlier collector has left them.
+    /// As an earlier collector has left them. Of more senders than are remembered, those stay that were heard of last.
     pub(super) fn resumed(marks: Marks) -> Self {
-        let known = marks.into_iter().map(|(sender, next)| {
-            let class = |next: Option<u64>| ClassState {
-                sequence: next.map(Sequence::resumed).unwrap_or_default(),
-                ..ClassState::default()
-            };
-            (sender, Known { classes: next.map(class), ..Known::default() })
-        });
-        Self { known: known.collect(), heard: 0 }
+        let mut marks: Vec<_> = marks.into_iter().collect();
+        marks.sort_unstable_by_key(|(_, marked)| marked.last);
+        let forgotten = marks.len().saturating_sub(SENDERS);
+        let mut senders = Self::default();
+        for (sender, marked) in marks.into_iter().skip(forgotten) {
+            senders.known(sender).classes = marked.classes.map(|class| match class {
+                Some((next, told)) => ClassState::resumed(next, told),
+                None => ClassState::default(),
+            });
+        }
+        senders
     }
 
     /// Takes what a sender says of itself, and returns up to where each class was taken over.
@@ -91,12 +96,15 @@ impl Senders {
         known
     }
 
-    /// Returns a mark of each class of which something was taken over.
+    /// Returns a mark of each class of which something was taken over, of the sender last that was heard of last.
     pub(super) fn marks(&self) -> impl Iterator<Item = Mark> {
-        self.known.iter().flat_map(|(sender, known)| {
-            let marks = Class::ALL.into_iter().zip(&known.classes);
-            let marks =
-                marks.map(|(class, state)| Mark { sender: *sender, class, next: state.sequence.acknowledged() });
+        let mut known: Vec<_> = self.known.iter().collect();
+        known.sort_unstable_by_key(|(_, known)| known.heard);
+        known.into_iter().flat_map(|(sender, known)| {
+            let marks = Class::ALL.into_iter().zip(&known.classes).map(|(class, state)| {
+                let told = (state.told != Drops::default()).then_some(state.told);
+                Mark { sender: *sender, class, next: state.sequence.acknowledged(), told }
+            });
             marks.filter(|mark| mark.next > 0)
         })
     }
@@ -151,6 +159,11 @@ impl Known {
 }
 
 impl ClassState {
+    /// As an earlier collector has left it.
+    fn resumed(next: u64, told: Drops) -> Self {
+        Self { sequence: Sequence::resumed(next), drops: told, told, ..Self::default() }
+    }
+
     /// Takes the totals that a sender has told.
     pub(super) fn take_drops(&mut self, drops: Drops) {
         for (cause, count) in drops.iter() {
@@ -180,6 +193,11 @@ impl ClassState {
         (frames > 0).then_some(Lost { frames, causes })
     }
 
+    /// Returns all drops that there were, if no file tells of some of them yet.
+    pub(super) fn untold(&self) -> Option<Drops> {
+        (self.drops != self.told).then_some(self.drops)
+    }
+
     /// Notes that a file tells of everything.
     pub(super) fn told(&mut self) {
         (self.told, self.missing) = (self.drops, 0);
@@ -189,6 +207,28 @@ impl ClassState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collector::mark::Marked;
+
+    #[test]
+    fn of_too_many_senders_those_are_resumed_that_were_heard_of_last_and_marked_in_that_order() {
+        let marked = |last| {
+            let mut marked = Marked { last, ..Marked::default() };
+            marked.classes[0] = Some((last, Drops::default()));
+            marked
+        };
+        let all = 3 * SENDERS as u64;
+        // By numbers in no order.
+        let number = |last: u64| last.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut senders = Senders::resumed((1..=all).map(|last| (number(last), marked(last))).collect());
+        let order = |senders: &Senders| senders.marks().map(|mark| mark.next).collect::<Vec<_>>();
+        assert_eq!(order(&senders), (2 * SENDERS as u64 + 1..=all).collect::<Vec<_>>());
+        // The next one takes the place of the one that was heard of longest ago.
+        senders.known(number(2 * SENDERS as u64 + 1));
+        senders.known(1);
+        assert_eq!(senders.known.len(), SENDERS);
+        let left = (2 * SENDERS as u64 + 3..=all).chain([2 * SENDERS as u64 + 1]);
+        assert_eq!(order(&senders), left.collect::<Vec<_>>());
+    }
 
     #[test]
     fn numbers_that_nobody_can_have_counted_are_told_as_the_greatest() {

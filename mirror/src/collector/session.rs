@@ -199,7 +199,7 @@ impl Session {
                 self.is_grant_due = true;
                 self.again(message)
             }
-            Kind::Batch { class, layout, frames, sequence, drops, captured: _ } => {
+            Kind::Batch { class, layout, frames, sequence, given_up, drops, captured: _ } => {
                 let (granted, used) = (self.grant.classes[class.index()], &mut self.used[class.index()]);
                 used.messages += 1;
                 used.bytes += message.length as u64;
@@ -207,7 +207,7 @@ impl Session {
                     return Err(End::Refused("a batch came for which there was no credit"));
                 }
                 self.waiting += 1;
-                let batch = Batch { sender, class, layout, frames, sequence, drops };
+                let batch = Batch { sender, class, layout, frames, sequence, given_up, drops };
                 self.jobs.submit(Job::Batch { batch, message, done: self.done.0.clone() });
                 Ok(())
             }

@@ -4,38 +4,15 @@ use std::fs;
 use std::path::Path;
 
 use pcap_file::pcapng::{Block, PcapNgReader};
-use prometheus::Registry;
 use sluice_control::mirror::Class;
 
-use super::files::Files;
-use super::metrics::CollectorMetrics;
-use super::output::{Output, Outputs};
-use super::senders::Batch;
-use crate::wire::frames::Frame;
-use crate::wire::{Drops, Hello, Layout};
-
-const SENDER: u64 = 7;
-const FRAMES: u32 = 5;
-
-fn output(folder: &Path) -> Output {
-    let files = Files { path: folder.join("a.pcapng"), size: None, age: None, keep: None };
-    let metrics = CollectorMetrics::new(&Registry::new()).unwrap();
-    Output::new(Outputs { files: Some(files), ..Outputs::default() }, metrics).unwrap()
-}
+use super::output::Output;
+use super::rig::{SENDER, batch, files, output, payload};
+use crate::wire::Hello;
 
 /// Hands a batch over whose first frame has this number, and returns up to where the class is taken over.
 fn write(output: &mut Output, sequence: u64) -> u64 {
-    let mut payload = Vec::new();
-    for number in sequence..sequence + u64::from(FRAMES) {
-        let bytes = [&[0xff; 14][..], &number.to_be_bytes(), &[0; 38]].concat();
-        let frame = Frame { in_port: Some(1), ufid: Some(3), captured: 1, length: 60, bytes: &bytes };
-        let mut room = vec![0; frame.room()];
-        frame.write(&mut room).unwrap();
-        payload.extend(room);
-    }
-    let (layout, drops) = (Layout::Frames, Drops::default());
-    let batch = Batch { sender: SENDER, class: Class::Lldp, layout, frames: FRAMES, sequence, drops };
-    output.batch(&batch, &payload).unwrap()
+    output.batch(&batch(sequence), &payload(sequence, |_| 1)).unwrap()
 }
 
 /// Numbers of the frames in all files, each of which must be whole.
@@ -59,7 +36,7 @@ fn written(folder: &Path) -> Vec<u64> {
 fn wherever_a_write_was_cut_off_the_next_collector_has_each_frame_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a_00001.pcapng");
-    let mut first = output(folder.path());
+    let mut first = output(files(folder.path()));
     first.hello(SENDER, Hello::default());
     let mut ends = Vec::new();
     for sequence in [0, 5, 10] {
@@ -74,7 +51,7 @@ fn wherever_a_write_was_cut_off_the_next_collector_has_each_frame_once() {
         let folder = tempfile::tempdir().unwrap();
         let end = usize::try_from(cut).unwrap();
         fs::write(folder.path().join("a_00001.pcapng"), &whole[..end]).unwrap();
-        let mut next = output(folder.path());
+        let mut next = output(files(folder.path()));
         let acknowledged = next.hello(SENDER, Hello::default())[Class::Lldp.index()];
         assert_eq!(acknowledged, if cut == ends[2] { 15 } else { 10 });
         // The sender goes on where that is.

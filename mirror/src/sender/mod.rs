@@ -152,8 +152,7 @@ impl Sender {
             }
         };
         if let Some(session) = session.take() {
-            session.end(&mut self.queues);
-            self.give_back();
+            self.end(session);
         }
         self.queues.iter_mut().for_each(ClassQueue::stop);
         self.publish();
@@ -216,10 +215,10 @@ impl Sender {
                 if !session.has_room(class) {
                     break;
                 }
-                let Some((sequence, facts, buffer)) = queue.post() else { break };
+                let Some(posted) = queue.post() else { break };
                 let drops = self.drops(class);
                 self.metrics.posted(class);
-                session.batch(class, (sequence, facts), drops, buffer);
+                session.batch(class, posted, drops);
             }
         }
         session.post()
@@ -229,10 +228,14 @@ impl Sender {
         let Some(session) = session else { return };
         error!("the connection to {} is lost: {why}", session.peer());
         self.metrics.connected(false);
+        self.end(session);
+    }
+
+    /// Ends a connection. What was acknowledged is not sent again, though the device had it until now.
+    fn end(&mut self, session: Session) {
         session.end(&mut self.queues);
-        // What was acknowledged is not sent again, though the device had it until now.
-        self.give_back();
         self.queues.iter_mut().for_each(ClassQueue::disconnected);
+        self.give_back();
     }
 
     /// Gives the memory of all batches back to their sources that were acknowledged.
@@ -241,7 +244,9 @@ impl Sender {
             let queue = &mut self.queues[class.index()];
             while let Some((facts, source, buffer)) = queue.acknowledged() {
                 self.metrics.acknowledged(class, facts.frames);
-                self.sources[source].give_back(class, buffer);
+                if let Some(buffer) = buffer {
+                    self.sources[source].give_back(class, buffer);
+                }
             }
         }
     }

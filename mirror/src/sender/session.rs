@@ -5,13 +5,15 @@ use std::time::Duration;
 use sluice_control::mirror::Class;
 use tokio::time::Instant;
 
-use super::queue::{ClassQueue, Facts, GrantError};
+use super::queue::{ClassQueue, Facts, GrantError, Posted};
 use crate::connection::{Connection, Left, Local};
 use crate::verbs::{
     Buffer, CallError, Completion, Failure, Operation, Outcome, Payload, ReceiveRequest, Received, Remote, SendRequest,
     Sent,
 };
-use crate::wire::{CLASSES, Drops, Grant, HEADER, HEARTBEAT, Header, Hello, Kind, PROBE, WireError, write_heartbeat};
+use crate::wire::{
+    CLASSES, Drops, GIVEN_UP, Grant, HEADER, HEARTBEAT, Header, Hello, Kind, PROBE, WireError, write_heartbeat,
+};
 
 /// For how long a collector may leave a heartbeat without an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -211,10 +213,12 @@ impl Session {
     }
 
     /// Adds a batch to what is to be posted.
-    pub(super) fn batch(&mut self, class: Class, (sequence, facts): (u64, Facts), drops: Drops, payload: Buffer) {
+    pub(super) fn batch(&mut self, class: Class, posted: Posted<Buffer>, drops: Drops) {
         let Some(mut header) = self.headers.pop() else { return };
-        let Facts { frames, captured, layout, length } = facts;
-        let kind = Kind::Batch { class, layout, frames, sequence, captured, drops };
+        let Posted { sequence, facts: Facts { frames, captured, layout, length }, given_up, memory: payload } = posted;
+        let given_up = if self.connection.agreed.terms.features & GIVEN_UP == 0 { 0 } else { given_up };
+        let given_up = u32::try_from(given_up).unwrap_or(u32::MAX);
+        let kind = Kind::Batch { class, layout, frames, sequence, captured, given_up, drops };
         Header { sender: self.sender, length: u32::try_from(length).unwrap_or(u32::MAX), kind }.write(&mut header);
         let in_flight = &mut self.in_flight[class.index()];
         in_flight.messages += 1;

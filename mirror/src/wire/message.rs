@@ -12,7 +12,8 @@
 //! | 24..32 | sequence number of its first frame in the class |
 //! | 32..40 | when its first frame was captured, nanoseconds since 1970 |
 //! | 40 | layout of the payload of a batch: 0 frames, 1 ring |
-//! | 41..48 | zeros |
+//! | 41..44 | zeros |
+//! | 44..48 | frames right before a batch that the sender has given up, 0 without [`GIVEN_UP`](super::GIVEN_UP) |
 //! | 48.. | frames of the class that were dropped so far, by cause, 8 bytes each |
 //!
 //! The payload of a hello is a [`Hello`](super::Hello); that of a heartbeat has the drops of each class, 8 bytes for each cause.
@@ -59,6 +60,9 @@ pub enum Kind {
         sequence: u64,
         /// When it was captured: nanoseconds since 1970.
         captured: u64,
+        /// As many frames right before these have sequence numbers and will not come: the sender has given them up, and counts them in its
+        /// drops.
+        given_up: u32,
         /// Frames of the class that were dropped since the sender started.
         drops: Drops,
     },
@@ -87,12 +91,12 @@ pub struct Message<'a> {
 impl Header {
     /// Writes the header into the first [`HEADER`] bytes of a buffer, which must have so many.
     pub fn write(&self, into: &mut [u8]) {
-        let (code, class, layout, frames, sequence, captured, drops) = match self.kind {
-            Kind::Hello => (1, 0, 0, 0, 0, 0, Drops::default()),
-            Kind::Batch { class, layout, frames, sequence, captured, drops } => {
-                (2, class.code(), u8::from(layout == Layout::Ring), frames, sequence, captured, drops)
+        let (code, class, layout, frames, sequence, captured, given_up, drops) = match self.kind {
+            Kind::Hello => (1, 0, 0, 0, 0, 0, 0, Drops::default()),
+            Kind::Batch { class, layout, frames, sequence, captured, given_up, drops } => {
+                (2, class.code(), u8::from(layout == Layout::Ring), frames, sequence, captured, given_up, drops)
             }
-            Kind::Heartbeat => (3, 0, 0, 0, 0, 0, Drops::default()),
+            Kind::Heartbeat => (3, 0, 0, 0, 0, 0, 0, Drops::default()),
         };
         into[..4].copy_from_slice(&MAGIC);
         into[4..6].copy_from_slice(&VERSION.to_be_bytes());
@@ -103,8 +107,8 @@ impl Header {
         into[20..24].copy_from_slice(&frames.to_be_bytes());
         into[24..32].copy_from_slice(&sequence.to_be_bytes());
         into[32..40].copy_from_slice(&captured.to_be_bytes());
-        into[40..48].fill(0);
-        into[40] = layout;
+        into[40..44].copy_from_slice(&[layout, 0, 0, 0]);
+        into[44..48].copy_from_slice(&given_up.to_be_bytes());
         write_drops(&drops, &mut into[48..HEADER]);
     }
 
@@ -121,7 +125,8 @@ impl Header {
         let (sender, length) = (reader.u64()?, reader.u32()?);
         let (frames, sequence, captured) = (reader.u32()?, reader.u64()?, reader.u64()?);
         let layout = reader.u8()?;
-        reader.zeros(7, "a reserved byte of a message's header")?;
+        reader.zeros(3, "a reserved byte of a message's header")?;
+        let given_up = reader.u32()?;
         let drops = read_drops(&mut reader)?;
         let field = |field, value| Err(WireError::Field { field, value });
         let kind = match code {
@@ -137,6 +142,7 @@ impl Header {
                 frames,
                 sequence,
                 captured,
+                given_up,
                 drops,
             },
             3 => Kind::Heartbeat,

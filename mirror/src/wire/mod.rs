@@ -33,7 +33,7 @@ use crate::terms::Terms;
 #[must_use]
 pub fn terms() -> Terms {
     #[expect(clippy::cast_possible_truncation, reason = "there are not so many classes")]
-    Terms { features: FRAMES | RING | PROBE, classes: CLASSES as u8 }
+    Terms { features: FRAMES | RING | PROBE | GIVEN_UP, classes: CLASSES as u8 }
 }
 
 /// Feature: batches of [`Layout::Frames`].
@@ -45,6 +45,9 @@ pub const RING: u32 = 2;
 /// Feature: the queue pair of a collector takes an RDMA WRITE without bytes, which tells a sender that the link is there. No memory is
 /// under a key for it.
 pub const PROBE: u32 = 4;
+
+/// Feature: a batch says how many frames before it the sender has given up, so that they are not counted as missing, too.
+pub const GIVEN_UP: u32 = 8;
 
 /// Why bytes of the other end are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -15,13 +15,14 @@ fn drops() -> impl Strategy<Value = Drops> {
 }
 
 fn header() -> impl Strategy<Value = Header> {
-    let batch = (0..CLASSES, any::<bool>(), 1_u32.., 0..u64::MAX >> 1, any::<u64>(), drops());
-    let batch = batch.prop_map(|(class, is_ring, frames, sequence, captured, drops)| Kind::Batch {
+    let batch = (0..CLASSES, any::<bool>(), 1_u32.., 0..u64::MAX >> 1, any::<u64>(), any::<u32>(), drops());
+    let batch = batch.prop_map(|(class, is_ring, frames, sequence, captured, given_up, drops)| Kind::Batch {
         class: Class::ALL[class],
         layout: if is_ring { Layout::Ring } else { Layout::Frames },
         frames,
         sequence,
         captured,
+        given_up,
         drops,
     });
     let kind = prop_oneof![Just(Kind::Hello), batch];

@@ -81,7 +81,7 @@ fn message(sender: u64, kind: Kind, payload: &[u8]) -> Vec<u8> {
 
 fn batch(frames: u32, sequence: u64) -> Kind {
     let (layout, drops) = (Layout::Frames, Drops::default());
-    Kind::Batch { class: Class::Arp, layout, frames, sequence, captured: 0, drops }
+    Kind::Batch { class: Class::Arp, layout, frames, sequence, captured: 0, given_up: 0, drops }
 }
 
 #[test]
