@@ -52,14 +52,24 @@ impl Answers {
 impl Listener {
     /// Waits for the next answer.
     pub fn wait(&mut self) -> io::Result<Answer> {
-        let mut answer = [0; NUMBER + OUTPUT];
-        let length = self.0.read(&mut answer)?;
-        match (answer.first_chunk(), answer.get(NUMBER)) {
-            (Some(number), Some(status)) if length > NUMBER => {
-                Ok(Answer { number: u64::from_ne_bytes(*number), status: *status })
-            }
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        read(&mut self.0)
+    }
+}
+
+/// Reads the next answer, whatever signals come meanwhile.
+fn read(file: &mut impl Read) -> io::Result<Answer> {
+    let mut answer = [0; NUMBER + OUTPUT];
+    let length = loop {
+        match file.read(&mut answer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read?,
         }
+    };
+    match (answer.first_chunk(), answer.get(NUMBER)) {
+        (Some(number), Some(status)) if length > NUMBER => {
+            Ok(Answer { number: u64::from_ne_bytes(*number), status: *status })
+        }
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
@@ -78,5 +88,35 @@ impl Drop for Answers {
     fn drop(&mut self) {
         // SAFETY: it exists; answers that are still to come are dropped by the kernel.
         unsafe { (self.context.functions().mlx5dv_devx_destroy_cmd_comp)(self.raw.as_ptr()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file whose reader gets a signal twice before the answer comes.
+    struct Interrupted {
+        signals: usize,
+        answer: Vec<u8>,
+    }
+
+    impl Read for Interrupted {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            if self.signals > 0 {
+                self.signals -= 1;
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            self.answer.as_slice().read(into)
+        }
+    }
+
+    #[test]
+    fn an_answer_is_waited_for_whatever_signals_come_meanwhile() {
+        let answer = [&7_u64.to_ne_bytes()[..], &[3; OUTPUT]].concat();
+        let mut file = Interrupted { signals: 2, answer };
+        assert_eq!(read(&mut file).unwrap(), Answer { number: 7, status: 3 });
+        file.answer.truncate(NUMBER);
+        assert_eq!(read(&mut file).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 }
