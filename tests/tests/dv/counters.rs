@@ -2,7 +2,7 @@
 
 use crate::frames::{Packet, UDP};
 use crate::rig::{Rig, flow};
-use sluice_tests::mlx5::on_device;
+use sluice_tests::mlx5::{on_device, with_options};
 
 const KEY: &str = "in_port(2),eth(),eth_type(0x0800),ipv4(frag=no)";
 
@@ -53,5 +53,32 @@ fn more_rules_than_a_bulk_has_counters_count_each_their_own() {
         for (port, count) in (0..RULES).zip(counted) {
             assert_eq!(count.packets, u64::from(port % 7 == 0), "port {port}");
         }
+    });
+}
+
+#[test]
+fn a_block_of_counters_is_a_power_of_two_also_after_there_was_less_room_than_wanted() {
+    /// ALLOC_FLOW_COUNTER.
+    const ALLOC: &str = "0x939";
+    let name = "counters::a_block_of_counters_is_a_power_of_two_also_after_there_was_less_room_than_wanted";
+    with_options("bluefield-2", &[], &["had status 0x8", "refused with"], name, |ports| {
+        let mut rig = Rig::open(ports);
+        let key = |number: u32| {
+            format!("in_port(2),eth(),eth_type(0x0800),ipv4(dst=10.{}.{}.1,frag=no)", number >> 8, number & 0xff)
+        };
+        let mut numbers = 0..;
+        let mut sizes = Vec::new();
+        for _ in 0..5 {
+            if sizes.len() == 2 {
+                // Of 2,048 counters.
+                ports.control().ask(&format!("refuse {ALLOC} 0 1 0x8 0x1234"));
+            }
+            let bulks = rig.switch.bulks();
+            while rig.switch.bulks() == bulks {
+                rig.put(&flow(&key(numbers.next().unwrap()), "1")).unwrap();
+            }
+            sizes.push(rig.switch.size_of(bulks));
+        }
+        assert_eq!(sizes, [512, 1024, 1024, 2048, 4096]);
     });
 }

@@ -227,7 +227,8 @@ impl Counters {
     fn grow(&mut self) -> Result<(), Refusal> {
         let number = self.bulks.len();
         let all: usize = self.bulks.iter().map(|bulk| bulk.size as usize).sum();
-        let mut size = all.clamp(LEAST, MOST_OF_A_BULK);
+        // There are powers of two only, of which all together are none once there was less room than wanted.
+        let mut size = 1 << all.clamp(LEAST, MOST_OF_A_BULK).ilog2();
         let bulk = loop {
             match Bulk::allocate(&self.context, &self.protection, number, size) {
                 Err(_) if size > LEAST => size /= 2,
