@@ -123,6 +123,7 @@ impl Switch {
         if let Some(connections) = &mut self.connections {
             connections.settle(&mut self.counters);
         }
+        self.counters.rest(self.unsettled.drain(..));
         Ok(())
     }
 }

@@ -47,6 +47,8 @@ pub struct Switch {
     pub(super) next_hops: NextHops,
     pub(super) actions: Actions,
     pub(super) counters: Counters,
+    /// Counters of rules that are gone, of which it could not be waited until no packet is under them.
+    pub(super) unsettled: Vec<RuleId>,
     /// Matchers with more rules than they have room for.
     pub(super) crowded: VecDeque<MatcherId>,
     pub(super) growth: Option<Growth>,
@@ -85,6 +87,7 @@ impl Switch {
             counters: Counters::open(&context).map_err(no_counters)?,
             crowded: VecDeque::new(),
             growth: None,
+            unsettled: Vec::new(),
             domain,
             context,
         })
@@ -280,7 +283,8 @@ impl Switch {
     }
 
     /// Takes rules out of the tables. What each of them counted, every packet that it took, is [told](Self::told) later, as of `batch`;
-    /// their names are free some time after that.
+    /// their names are free some time after that. If the device cannot be waited for, they are out of the tables all the same, and what
+    /// they counted is not told.
     pub fn remove_later(&mut self, ids: &[RuleId], batch: u64) -> Result<(), Refusal> {
         if let Some(id) = ids.iter().find(|id| self.installed(**id).is_none()) {
             return Err(no_rule(*id));
@@ -300,9 +304,11 @@ impl Switch {
         if was_last {
             self.prune();
         }
-        waited?;
-        self.counters.settle(ids, batch);
-        Ok(())
+        match waited {
+            Ok(()) => self.counters.settle(ids, batch),
+            Err(_) => self.unsettled.extend(ids),
+        }
+        waited
     }
 
     /// Makes a mirror, or changes it; it goes on counting. Fails if the device cannot copy so; it copies as before then.

@@ -41,5 +41,6 @@ mod tracked_in_tunnels;
 mod traffic;
 mod tunnels;
 mod unavailable;
+mod unsettled;
 mod ways;
 mod wrapped;

@@ -143,6 +143,40 @@ fn a_flow_waits_for_its_neighbour_alone_and_follows_it() {
 }
 
 #[test]
+fn a_next_hop_of_flows_that_were_flushed_is_not_followed_any_more() {
+    let name = "ways::a_next_hop_of_flows_that_were_flushed_is_not_followed_any_more";
+    in_network_namespace("bluefield-3", name, |_| {
+        ip("link add p0 address 02:00:00:00:07:01 type veth peer name far");
+        ip("link set p0 up");
+        ip("link set far up");
+        ip("address add 172.16.0.1/24 dev p0");
+        let nic = open();
+        let (events, mut installer) = (nic.events(), Installer { queue: nic.install_queue().unwrap() });
+        let neighbour = |last: u8| Cause::Neighbour(Some([172, 16, 0, last].into()));
+        let to = |last: u8| {
+            flow(KEY, &format!("set(tunnel(tun_id=0x5,src=172.16.0.1,dst=172.16.0.{last},ttl=64,flags(key))),3"))
+        };
+        let answers_at = |last: u8, mac: u8| {
+            ip(&format!("neighbour replace 172.16.0.{last} lladdr 02:00:00:00:07:{mac:02x} dev p0 nud permanent"));
+        };
+        let mut ask = |last: u8| {
+            installer.add(last.into(), &to(last)).unwrap_err();
+            answers_at(last, 1);
+            changes(&events, neighbour(last));
+            installer.add(last.into(), &to(last)).unwrap();
+        };
+        ask(9);
+        assert_eq!(nic.flush().unwrap(), 1);
+        // What is asked for later is heard later.
+        ask(8);
+        answers_at(9, 2);
+        answers_at(8, 2);
+        let changed = changes(&events, neighbour(8));
+        assert!(!changed.contains(&neighbour(9)), "{changed:?}");
+    });
+}
+
+#[test]
 fn a_flow_that_waits_for_a_neighbour_that_nothing_has_asked_for_lately_asks_again() {
     let name = "ways::a_flow_that_waits_for_a_neighbour_that_nothing_has_asked_for_lately_asks_again";
     in_network_namespace("bluefield-3", name, |_| {
