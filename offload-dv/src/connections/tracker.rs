@@ -132,7 +132,9 @@ impl Work {
         let mut see = |connection| all.push(ConnectionChange::Is(Box::new(connection)));
         self.source.list(&mut see).map_err(Failure::Source)?;
         self.change(all)?;
-        self.switch(Switch::end_listing)
+        self.switch(Switch::end_listing)?;
+        while self.switch(|switch| switch.forget_unlisted(BATCH))? {}
+        Ok(())
     }
 
     fn change(&mut self, changes: Vec<ConnectionChange>) -> Result<(), Failure> {

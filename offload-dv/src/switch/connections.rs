@@ -75,6 +75,8 @@ pub(super) struct Connections {
     left: Vec<Translation>,
     /// Counts the listings of all connections.
     listing: u64,
+    /// Connections that the last listing did not have.
+    unlisted: VecDeque<(u16, Direction)>,
     restoration: Restoration,
     domain: Domain,
 }
@@ -133,6 +135,7 @@ impl Connections {
             gone: Vec::new(),
             left: Vec::new(),
             listing: 0,
+            unlisted: VecDeque::new(),
             restoration: Restoration::open(domain).map_err(refuse)?,
             domain: domain.clone(),
         })
@@ -201,16 +204,27 @@ impl Connections {
         self.listing += 1;
     }
 
-    /// Ends a listing: connections that were in no change since it began are gone.
+    /// Ends a listing: connections that were in no change since it began are gone, and to be [forgotten](Self::forget_unlisted).
     pub(super) fn end_listing(&mut self) {
-        let listing = self.listing;
-        let left = |known: &HashMap<Direction, Tracked>| {
-            known.iter().filter(|(_, tracked)| tracked.listing != listing).map(|(name, _)| *name).collect::<Vec<_>>()
-        };
-        let left: Vec<_> = self.zones.iter().map(|(zone, known)| (*zone, left(known))).collect();
-        for (zone, names) in left {
-            names.iter().for_each(|original| self.forget(zone, original));
+        let Self { zones, listing, .. } = self;
+        let left = zones.iter().flat_map(|(zone, known)| {
+            let left = known.iter().filter(|(_, tracked)| tracked.listing != *listing);
+            left.map(|(name, _)| (*zone, *name))
+        });
+        self.unlisted = left.collect();
+    }
+
+    /// Forgets at most `most` connections that the last listing did not have. Returns whether there are more.
+    pub(super) fn forget_unlisted(&mut self, most: usize) -> bool {
+        for _ in 0..most {
+            let Some((zone, original)) = self.unlisted.pop_front() else { break };
+            let known = self.zones.get(&zone).and_then(|known| known.get(&original));
+            // It may have been told since.
+            if known.is_some_and(|tracked| tracked.listing != self.listing) {
+                self.forget(zone, &original);
+            }
         }
+        !self.unlisted.is_empty()
     }
 
     /// Returns whether something belonged to rules that are gone.

@@ -141,9 +141,14 @@ impl Switch {
         self.with_connections(|connections, _| connections.begin_listing())
     }
 
-    /// Ends a listing: connections that were not told since it began are gone.
+    /// Ends a listing: connections that were not told since it began are gone, and to be [forgotten](Self::forget_unlisted).
     pub fn end_listing(&mut self) -> Result<(), Refusal> {
         self.with_connections(|connections, _| connections.end_listing())
+    }
+
+    /// Forgets at most `most` connections that the last listing did not have. Returns whether there are more.
+    pub fn forget_unlisted(&mut self, most: usize) -> Result<bool, Refusal> {
+        self.with_connections(|connections, _| connections.forget_unlisted(most))
     }
 
     /// Returns the bulks of counters in which connections have theirs.

@@ -257,6 +257,7 @@ fn connections_that_a_listing_leaves_out_are_gone() {
         world.rig.switch.change_connections(kept).unwrap();
         world.same_as_software(2, &first[0], 1);
         world.rig.switch.end_listing().unwrap();
+        while world.rig.switch.forget_unlisted(64).unwrap() {}
         world.left_to_software(2, &first[0]);
         world.same_as_software(2, &second[0], 1);
     });

@@ -5,7 +5,7 @@ use sluice_tests::mlx5::{on_device, with_options};
 
 use crate::connections::{IP, World, answer, directions};
 use crate::frames::{Packet, UDP};
-use crate::rig::flow;
+use crate::rig::{Rig, connection, flow};
 
 #[test]
 fn a_connection_stays_that_began_after_the_one_that_was_flushed() {
@@ -67,10 +67,37 @@ fn a_connection_that_a_new_stage_did_not_take_comes_there_when_all_are_listed_ag
         world.rig.switch.begin_listing().unwrap();
         world.tell();
         world.rig.switch.end_listing().unwrap();
+        assert!(!world.rig.switch.forget_unlisted(64).unwrap());
         let filled = world.rig.switch.fill_connections(10 * usize::from(CONNECTIONS)).unwrap();
         assert!(filled.refused == 0 && !filled.is_unfinished, "{filled:?}");
         for there in &packets {
             world.same_as_software(2, there, 1);
         }
+    });
+}
+
+#[test]
+fn however_many_connections_are_left_out_some_are_forgotten_at_a_time_and_none_that_is_told_meanwhile() {
+    let name = "connections_again::however_many_connections_are_left_out_some_are_forgotten_at_a_time_and_none_that_is_told_meanwhile";
+    on_device("bluefield-3", name, |ports| {
+        let mut switch = Rig::open(ports).switch;
+        switch.accept_connections().unwrap();
+        let zones = |zones: std::ops::Range<u16>| zones.map(|zone| ConnectionChange::Is(Box::new(connection(zone))));
+        switch.change_connections(zones(0..10).collect()).unwrap();
+        switch.begin_listing().unwrap();
+        switch.change_connections(zones(0..1).collect()).unwrap();
+        switch.end_listing().unwrap();
+        assert_eq!(switch.connections(), 10);
+        assert!(switch.forget_unlisted(4).unwrap());
+        assert_eq!(switch.connections(), 6);
+        // All are there again, and none of them is to be forgotten.
+        switch.change_connections(zones(0..10).collect()).unwrap();
+        assert!(switch.forget_unlisted(4).unwrap());
+        assert!(!switch.forget_unlisted(4).unwrap());
+        assert_eq!(switch.connections(), 10);
+        switch.begin_listing().unwrap();
+        switch.end_listing().unwrap();
+        assert!(!switch.forget_unlisted(10).unwrap());
+        assert_eq!(switch.connections(), 0);
     });
 }
