@@ -67,6 +67,27 @@ fn tags_that_were_taken_off_and_put_on_before_ct_are_so_once_the_connection_is_f
 }
 
 #[test]
+fn a_third_tag_that_was_put_on_before_ct_is_there_once_the_connection_is_found() {
+    let name = "tracked_after_changes::a_third_tag_that_was_put_on_before_ct_is_there_once_the_connection_is_found";
+    on_device("bluefield-3", name, |ports| {
+        let mut world = World::open(ports);
+        let tagged = "eth(),eth_type(0x8100),vlan(vid=100,pcp=0),encap(eth_type(0x8100),vlan(vid=200,pcp=0),\
+                      encap(eth_type(0x0800),ipv4(frag=no)))";
+        world.add(&format!("recirc_id(0),in_port(2),{tagged}"), "push_vlan(vid=300,pcp=0),ct(zone=5),1");
+        world.soft.add(&flow(&format!("recirc_id(0),in_port(4),{IP}"), "ct(commit,zone=5)"));
+        world.soft.add(&flow(&format!("recirc_id(0),in_port(1),{IP}"), "ct(zone=5),2"));
+        let [there, back] = directions(UDP);
+        world.in_software(4, &there.frame());
+        world.in_software(1, &back.frame());
+        world.tell();
+        let there = Packet { tags: vec![(0x8100, 100), (0x8100, 200)], ..there };
+        world.same_as_software(2, &there, 1);
+        let other = Packet { from: 9, ..there };
+        assert_eq!(world.rig.inject(2, &other.frame()), [(0, other.frame())]);
+    });
+}
+
+#[test]
 fn a_packet_is_tracked_and_translated_in_a_chain_that_it_came_to_with_changes() {
     for profile in PROFILES {
         let name = "tracked_after_changes::a_packet_is_tracked_and_translated_in_a_chain_that_it_came_to_with_changes";
