@@ -15,6 +15,7 @@ use sluice_flow::refusal::Refusal;
 use sluice_flow::time::Clock;
 use sluice_flow::{Cause, Flow};
 
+use crate::arrivals::Arrivals;
 use crate::config::{Config, ConnectionsOf, KIND};
 use crate::connections::{ConnectionSource, ConnectionTable, KernelConnections, SourceError, ToldConnections, Tracker};
 use crate::device::{self, Names};
@@ -39,8 +40,9 @@ const WORKERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
 /// An mlx5 NIC with our rules.
 pub struct DvNic {
-    /// Ends before the thread of the device.
+    /// These end before the thread of the device.
     _tracker: Option<Tracker>,
+    _arrivals: Arrivals,
     connection_table: Option<Box<dyn ConnectionTable>>,
     has_meters: bool,
     names: Names,
@@ -98,7 +100,10 @@ impl DvNic {
         let clock = open.clock.clone();
         let has_meters = owner.call(|desk| desk.rules.switch().has_meters())?;
         let _tracker = tracker.transpose()?;
-        Ok(Self { _tracker, connection_table, has_meters, names, owner, ports, clock, events, event_sender })
+        let (sender, told) = (event_sender.clone(), events.clone());
+        let tell = move |port| tell_change(&sender, &told, Cause::Port(Some(port)));
+        let _arrivals = Arrivals::start(ports.clone(), tell)?;
+        Ok(Self { _tracker, _arrivals, connection_table, has_meters, names, owner, ports, clock, events, event_sender })
     }
 
     /// Returns the connections of the source. Fails if there is none, or operators do not see into it.
@@ -114,19 +119,9 @@ impl DvNic {
         &self.ports
     }
 
-    /// Tells of the ports, has their packets come to flows, and packets of tunnels be known by their outer headers.
-    fn tell_ports(&self) -> Result<(), Refusal> {
-        let (ports, led, entrances) = (self.ports.now(), self.ports.led(), self.ports.entrances());
-        self.owner.call(move |desk| {
-            desk.rules.switch().set_vports(ports);
-            desk.rules.switch().lead_from(led)?;
-            desk.rules.set_entrances(&entrances)
-        })?
-    }
-
     /// Tells of a port that has come, which goes again if the device does not take it.
     fn tell_of(&self, port: PortNumber) -> Result<(), Refusal> {
-        if let Err(refusal) = self.tell_ports() {
+        if let Err(refusal) = self.ports.tell() {
             self.ports.detach(port)?;
             return Err(refusal);
         }
@@ -135,12 +130,16 @@ impl DvNic {
     }
 
     pub(crate) fn changed(&self, cause: Cause) {
-        if self.event_sender.send(DeviceEvent::Changed { cause }).is_err() {
-            // Nobody listens: what was told of each port and meter becomes one event of each kind.
-            self.events.drain();
-            for cause in [Cause::Port(None), Cause::Meter] {
-                let _ = self.event_sender.send(DeviceEvent::Changed { cause });
-            }
+        tell_change(&self.event_sender, &self.events, cause);
+    }
+}
+
+fn tell_change(sender: &EventSender, events: &EventStream, cause: Cause) {
+    if sender.send(DeviceEvent::Changed { cause }).is_err() {
+        // Nobody listens: what was told of each port and meter becomes one event of each kind.
+        events.drain();
+        for cause in [Cause::Port(None), Cause::Meter] {
+            let _ = sender.send(DeviceEvent::Changed { cause });
         }
     }
 }
@@ -220,7 +219,7 @@ impl Backend for DvNic {
     fn detach_port(&self, port: PortNumber) -> Result<(), Refusal> {
         self.ports.detach(port)?;
         // In a device that has failed nothing is known by the port.
-        self.tell_ports().or_else(|refusal| if self.owner.check().is_err() { Ok(()) } else { Err(refusal) })
+        self.ports.tell().or_else(|refusal| if self.owner.check().is_err() { Ok(()) } else { Err(refusal) })
     }
 
     fn port_counters(&self, _: PortNumber) -> Option<PortCounters> {

@@ -35,6 +35,7 @@
 //! # }
 //! ```
 
+mod arrivals;
 mod asks;
 mod backend;
 mod config;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use sluice_flow::port::{Port, PortKind, PortName, PortNumber, Tunnel};
 use sluice_flow::refusal::Refusal;
-use sluice_netdev::{Function, FunctionPart, Ifindex, Monitor, MonitorOptions, Role, rdma_port};
+use sluice_netdev::{Function, FunctionPart, Ifindex, Links, Monitor, MonitorOptions, Role, rdma_port};
 
 use crate::device::Names;
 use crate::eswitch;
@@ -30,6 +30,8 @@ pub(crate) struct Ports {
     has_connections: bool,
     /// The vport of the eswitch's manager.
     manager: u16,
+    /// Held while the switch is told of the ports, so that what it was told last is the latest. Taken before `attached`, and with nothing held.
+    telling: Mutex<()>,
 }
 
 #[derive(Clone)]
@@ -49,22 +51,22 @@ impl Ports {
         has_connections: bool,
     ) -> Result<Self, Refusal> {
         let manager = owner.call(|desk| desk.rules.switch().manager())?;
-        let (attached, revision) = Default::default();
-        Ok(Self { attached, stated, names, owner, revision, has_connections, manager })
+        let (attached, revision, telling) = Default::default();
+        Ok(Self { attached, stated, names, owner, revision, has_connections, manager, telling })
     }
 
     /// Attaches a port. Fails if it is of a kind that the eswitch does not have, or its device is not there.
     pub(crate) fn attach(&self, port: &Port) -> Result<(), Refusal> {
         check(port)?;
-        let vport = if is_tunnel(port) { None } else { Some(self.find(port)?) };
+        let vport = if is_tunnel(port) { None } else { Some(self.find(port.number, &port.name)?) };
         self.insert(port, vport);
         Ok(())
     }
 
-    /// The same, and the device may come later.
+    /// The same, and the device may come later: it is [looked for](Self::look_for_absent).
     pub(crate) fn expect(&self, port: &Port) -> Result<(), Refusal> {
         check(port)?;
-        let vport = if is_tunnel(port) { None } else { self.find(port).ok() };
+        let vport = if is_tunnel(port) { None } else { self.find(port.number, &port.name).ok() };
         self.insert(port, vport);
         Ok(())
     }
@@ -74,13 +76,49 @@ impl Ports {
     }
 
     pub(crate) fn detach(&self, number: PortNumber) -> Result<(), Refusal> {
-        let mut attached = self.attached.write();
-        self.revision.fetch_add(1, Ordering::Release);
-        attached.remove(&number).map(drop).ok_or_else(|| Refusal::no_port(number))
+        self.change(|attached| attached.remove(&number)).map(drop).ok_or_else(|| Refusal::no_port(number))
+    }
+
+    /// Tells the switch of the ports, has their packets come to flows, and packets of tunnels be known by their outer headers.
+    pub(crate) fn tell(&self) -> Result<(), Refusal> {
+        let _one_at_a_time = self.telling.lock();
+        let (ports, led, entrances) = (self.now(), self.led(), self.entrances());
+        self.owner.call(move |desk| {
+            desk.rules.switch().set_vports(ports);
+            desk.rules.switch().lead_from(led)?;
+            desk.rules.set_entrances(&entrances)
+        })?
+    }
+
+    /// Looks for the devices of ports that are not there, tells the switch of those that have come, and returns their ports. If the switch does
+    /// not take them, they are not there, as before.
+    pub(crate) fn look_for_absent(&self) -> Result<Vec<PortNumber>, Refusal> {
+        let absent: Vec<_> = {
+            let attached = self.attached.read();
+            let absent = attached.iter().filter(|(_, port)| port.is_absent());
+            absent.map(|(number, port)| (*number, port.name.clone())).collect()
+        };
+        if absent.is_empty() {
+            return Ok(Vec::new());
+        }
+        let monitor = open_monitor().map_err(|reason| Refusal::Device { reason: reason.into() })?;
+        let found: Vec<_> = absent
+            .into_iter()
+            .filter_map(|(number, name)| {
+                let vport = self.find_in(monitor.links(), number, &name).ok()?;
+                Some((number, name, vport))
+            })
+            .collect();
+        if found.is_empty() {
+            return Ok(Vec::new());
+        }
+        let come = self.change(|attached| arrive(attached, &found));
+        self.tell().inspect_err(|_| self.change(|attached| leave(attached, &come)))?;
+        Ok(come)
     }
 
     /// Returns by what the packets of tunnels are known whose underlay is there.
-    pub(crate) fn entrances(&self) -> Vec<Entrance> {
+    fn entrances(&self) -> Vec<Entrance> {
         let tunnels: Vec<_> = {
             let attached = self.attached.read();
             attached.iter().filter_map(|(number, port)| Some((*number, port.tunnel.clone()?))).collect()
@@ -89,13 +127,13 @@ impl Ports {
     }
 
     /// Returns which vports the ports are now.
-    pub(crate) fn now(&self) -> Arc<dyn Vports + Send + Sync> {
+    fn now(&self) -> Arc<dyn Vports + Send + Sync> {
         let attached = self.attached.read().clone();
         Arc::new(Now { attached, has_connections: self.has_connections, manager: self.manager })
     }
 
     /// Returns the vports whose packets flows are for.
-    pub(crate) fn led(&self) -> BTreeSet<u16> {
+    fn led(&self) -> BTreeSet<u16> {
         let attached = self.attached.read();
         attached.values().filter_map(|port| port.vport).filter(|vport| *vport != self.manager).collect()
     }
@@ -120,33 +158,37 @@ impl Ports {
     }
 
     fn insert(&self, port: &Port, vport: Option<u16>) {
-        let mut attached = self.attached.write();
-        self.revision.fetch_add(1, Ordering::Release);
         let tunnel = match &port.kind {
             PortKind::Tunnel(tunnel) => Some(tunnel.clone()),
             _ => None,
         };
-        attached.insert(port.number, Attached { name: port.name.clone(), vport, tunnel });
+        self.change(|attached| attached.insert(port.number, Attached { name: port.name.clone(), vport, tunnel }));
     }
 
-    fn find(&self, port: &Port) -> Result<u16, Refusal> {
-        if let Some(vport) = self.stated.get(&*port.name) {
+    /// Changes the ports, of which there is another revision then.
+    fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<PortNumber, Attached>) -> R) -> R {
+        let mut attached = self.attached.write();
+        self.revision.fetch_add(1, Ordering::Release);
+        change(&mut attached)
+    }
+
+    fn find(&self, number: PortNumber, name: &PortName) -> Result<u16, Refusal> {
+        if let Some(vport) = self.stated.get(&**name) {
             return Ok(*vport);
         }
-        let refuse = |reason: String| Refusal::Port {
-            port: port.name.to_string(),
-            number: Some(port.number),
-            reason: reason.into(),
-        };
-        let monitor = Monitor::open(MonitorOptions::default()).map_err(|error| refuse(error.to_string()))?;
-        let Some(known) = monitor.links().named(&port.name) else {
+        let monitor = open_monitor().map_err(|reason| refuse(number, name, reason))?;
+        self.find_in(monitor.links(), number, name)
+    }
+
+    fn find_in(&self, links: &Links, number: PortNumber, name: &PortName) -> Result<u16, Refusal> {
+        let refuse = |reason: String| refuse(number, name, reason);
+        let Some(known) = links.named(name) else {
             return Err(refuse("there is no such network device, and [dv.vports] says nothing of it".to_owned()));
         };
         if let Some(vport) = self.by_rdma(known.device.ifindex)? {
             return Ok(vport);
         }
-        let is_its =
-            |address: &str| eswitch::ports(monitor.links(), address).iter().any(|port| port.device == known.device);
+        let is_its = |address: &str| eswitch::ports(links, address).iter().any(|port| port.device == known.device);
         if !self.names.address.as_deref().is_some_and(is_its) {
             return Err(refuse(format!("its network device is no port of the eswitch of {}", self.names.rdma)));
         }
@@ -228,6 +270,36 @@ fn vport_of(attached: &BTreeMap<PortNumber, Attached>, number: PortNumber) -> Re
     })
 }
 
+/// Has ports be there whose devices were found, by their names and vports. Returns those that were not there before: one may have been taken away
+/// since it was looked for, or have another name.
+fn arrive(attached: &mut BTreeMap<PortNumber, Attached>, found: &[(PortNumber, PortName, u16)]) -> Vec<PortNumber> {
+    let mut come = Vec::new();
+    for (number, name, vport) in found {
+        if let Some(port) = attached.get_mut(number).filter(|port| port.name == *name && port.is_absent()) {
+            port.vport = Some(*vport);
+            come.push(*number);
+        }
+    }
+    come
+}
+
+/// Has ports not be there.
+fn leave(attached: &mut BTreeMap<PortNumber, Attached>, gone: &[PortNumber]) {
+    for number in gone {
+        if let Some(port) = attached.get_mut(number) {
+            port.vport = None;
+        }
+    }
+}
+
+fn open_monitor() -> Result<Monitor, String> {
+    Monitor::open(MonitorOptions::default()).map_err(|error| error.to_string())
+}
+
+fn refuse(number: PortNumber, name: &PortName, reason: String) -> Refusal {
+    Refusal::Port { port: name.to_string(), number: Some(number), reason: reason.into() }
+}
+
 fn is_tunnel(port: &Port) -> bool {
     matches!(port.kind, PortKind::Tunnel(_))
 }
@@ -259,6 +331,22 @@ fn vport(function: Function) -> Result<u16, &'static str> {
 mod tests {
     use super::*;
     use sluice_netdev::PortName;
+
+    #[test]
+    fn a_port_whose_device_has_come_is_there_if_it_still_waits_for_it() {
+        let port = |name: &str, vport| Attached { name: name.parse().unwrap(), vport, tunnel: None };
+        let ports = [("vf0", None), ("vf1", Some(2)), ("other", None), ("vf4", None)];
+        let mut attached: BTreeMap<_, _> =
+            (1..).map(PortNumber).zip(ports.map(|(name, vport)| port(name, vport))).collect();
+        let found = ["vf0", "vf1", "vf2", "vf3"].map(|name| name.parse().unwrap());
+        let found: Vec<_> =
+            [1, 2, 3, 9].into_iter().zip(found).map(|(number, name)| (PortNumber(number), name, 7)).collect();
+        let vports = |attached: &BTreeMap<_, Attached>| attached.values().map(|port| port.vport).collect::<Vec<_>>();
+        assert_eq!(arrive(&mut attached, &found), [PortNumber(1)]);
+        assert_eq!(vports(&attached), [Some(7), Some(2), None, None]);
+        leave(&mut attached, &[PortNumber(1), PortNumber(9)]);
+        assert_eq!(vports(&attached), [None, Some(2), None, None]);
+    }
 
     #[test]
     fn functions_are_the_vports_that_the_driver_numbers() {
