@@ -86,7 +86,9 @@ proptest::proptest! {
         let action = commit_nat(NatSide::Source, if is_v4 { "198.51.100.1" } else { "2001:db8::1" }, None);
         for action in [look(), action, nat(), Action { commit: Commit::Force, ..look() }] {
             if let Ok(packet) = world.send(&action, &packet) {
-                [true, false].map(|is_last| cut(&packet, &packet.bytes, is_last));
+                for is_last in [true, false] {
+                    cut(&packet, &packet.bytes, is_last);
+                }
             }
         }
     }
