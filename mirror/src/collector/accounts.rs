@@ -1,21 +1,24 @@
-//! What captures say of frames that are not in them.
+//! What captures say of frames that are not in them, and where those that are have come from.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
 use pcap_file::pcapng::blocks::interface_statistics::InterfaceStatisticsOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
+use sluice_control::mirror::Class;
 
-use super::output::Output;
-use super::rig::{SENDER, batch, files, output, payload};
+use super::output::{Output, Outputs};
+use super::rig::{FRAMES, SENDER, batch, files, output, payload};
 use crate::wire::{Cause, Drops, Hello};
 
 /// What a capture says.
 #[derive(Debug, Default)]
 struct Said {
+    sections: usize,
     /// Number and interface of each frame.
     frames: Vec<(u64, String)>,
     /// What was lost before frames, and in all.
@@ -27,10 +30,12 @@ impl Said {
     fn read(&mut self, capture: impl io::Read) {
         let mut reader = PcapNgReader::new(capture).unwrap();
         let mut interfaces = Vec::new();
+        self.sections += 1;
         while let Some(block) = reader.next_block() {
             match block.unwrap() {
                 Block::SectionHeader(_) => {
-                                interfaces.clear();
+                    self.sections += 1;
+                    interfaces.clear();
                 }
                 Block::InterfaceDescription(interface) => {
                     interfaces.extend(interface.options.iter().find_map(|option| match option {
@@ -112,4 +117,42 @@ fn frames_that_a_sender_has_given_up_are_told_once_and_others_that_are_missing_a
     let told = |what: &str| format!("class lldp, lost before this frame: {what}");
     assert_eq!(said.lost, [told("5 connection-lost"), told("4 missing 6 connection-lost")]);
     assert_eq!(said.summaries, ["sender leaf; lldp: 15 frames, 4 missing, 5 twice, 11 connection-lost"]);
+}
+
+/// A pipe that keeps what is written.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_capture_in_which_ports_come_and_go_begins_sections_and_each_frame_has_its_port() {
+    const ALL: u64 = 1000 * FRAMES as u64;
+    let folder = tempfile::tempdir().unwrap();
+    let kept = Kept::default();
+    let mut first = output(Outputs { pipe: Some(Box::new(kept.clone())), ..files(folder.path()) });
+    first.hello(SENDER, Hello::default());
+    let port = |number: u64| u32::try_from(number).unwrap();
+    for sequence in (0..ALL).step_by(FRAMES as usize) {
+        first.batch(&batch(sequence), &payload(sequence, port)).unwrap();
+    }
+    drop(first);
+    let mut piped = Said::default();
+    piped.read(&kept.0.lock().unwrap()[..]);
+    for said in [piped, Said::in_folder(folder.path())] {
+        let expected = (0..ALL).map(|number| (number, format!("port {number}")));
+        assert!(said.frames.iter().cloned().eq(expected), "{} frames", said.frames.len());
+        // Of a bit more than a thousand interfaces each, and each with a summary of the sender.
+        assert_eq!((said.sections, said.summaries.len()), (5, 4));
+    }
+    let acknowledged = output(files(folder.path())).hello(SENDER, Hello::default());
+    assert_eq!(acknowledged[Class::Lldp.index()], ALL);
 }

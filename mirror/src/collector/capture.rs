@@ -20,9 +20,13 @@ use super::mark::Mark;
 /// How the program that wrote a capture is called in it, in front of its version.
 pub(super) const PROGRAM: &str = "sluice-mirror ";
 
+/// With so many interfaces, the next section is begun: senders and ports come and go, and a section has each interface to its end.
+const INTERFACES: usize = 1024;
+
 /// A capture of Ethernet frames that is being written.
 pub(super) struct Capture {
     writer: PcapNgWriter<Vec<u8>>,
+    /// Those of the section.
     interfaces: HashMap<Interface, Counted>,
 }
 
@@ -66,10 +70,20 @@ pub(super) struct Lost {
 impl Capture {
     /// Begins a capture.
     pub(super) fn new() -> PcapResult<Self> {
-        let program = SectionHeaderOption::UserApplication(format!("{PROGRAM}{}", env!("CARGO_PKG_VERSION")).into());
-        let section =
-            SectionHeaderBlock { endianness: Endianness::Little, options: vec![program], ..Default::default() };
-        Ok(Self { writer: PcapNgWriter::with_section_header(Vec::new(), section)?, interfaces: HashMap::new() })
+        Ok(Self { writer: PcapNgWriter::with_section_header(Vec::new(), section())?, interfaces: HashMap::new() })
+    }
+
+    /// Whether its section has so many interfaces that the next one is due.
+    pub(super) fn is_full(&self) -> bool {
+        self.interfaces.len() >= INTERFACES
+    }
+
+    /// Ends the section with [statistics](Self::statistics), and begins the next one, in which no interface is described yet.
+    pub(super) fn next_section(&mut self, now: u64, summary: impl Fn(u64) -> String) -> PcapResult<()> {
+        self.statistics(now, summary)?;
+        self.writer.write_pcapng_block(section())?;
+        self.interfaces.clear();
+        Ok(())
     }
 
     /// Adds a frame.
@@ -139,6 +153,11 @@ impl Capture {
     pub(super) fn bytes(&mut self) -> Chunk<'_> {
         Chunk(self.writer.get_mut())
     }
+}
+
+fn section() -> SectionHeaderBlock<'static> {
+    let program = SectionHeaderOption::UserApplication(format!("{PROGRAM}{}", env!("CARGO_PKG_VERSION")).into());
+    SectionHeaderBlock { endianness: Endianness::Little, options: vec![program], ..Default::default() }
 }
 
 /// Bytes of whole blocks, which are forgotten with this.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant, SystemTime};
 
-use pcap_file::PcapError;
+use pcap_file::{PcapError, PcapResult};
 use sluice_control::mirror::{CLASSES, Class};
 use tracing::{error, info, warn};
 use tun_rs::SyncDevice;
@@ -117,6 +117,7 @@ impl Output {
         if let Err(error) = visit(layout, payload, frames, drop) {
             warn!(%class, "a batch of sender {sender:016x} is malformed and is left out: {error}");
             self.metrics.dropped(class, Cause::Malformed, new);
+            self.senders.known(sender).classes[class.index()].dropped_here(Cause::Malformed, new);
             return Ok(acknowledged);
         }
         self.write(batch, payload, skip)?;
@@ -128,6 +129,7 @@ impl Output {
     fn write(&mut self, batch: &Batch, payload: &[u8], skip: u64) -> io::Result<()> {
         let &Batch { sender, class, layout, frames, .. } = batch;
         self.rotate();
+        self.begin_sections().map_err(io::Error::other)?;
         let Self { senders, files, pipe, tap, metrics } = self;
         let known = senders.known(sender);
         let mut lost = known.classes[class.index()].lost(class);
@@ -186,6 +188,7 @@ impl Output {
             Err(error) => {
                 files.failed(&error);
                 self.metrics.dropped(class, Cause::FileFailed, new);
+                state.dropped_here(Cause::FileFailed, new);
             }
         }
         Ok(())
@@ -203,6 +206,16 @@ impl Output {
         if let Err(error) = files.begin(&self.senders) {
             files.failed(&error);
         }
+    }
+
+    /// Begins the next section of each capture that has too many interfaces.
+    fn begin_sections(&mut self) -> PcapResult<()> {
+        let Self { senders, files, pipe, .. } = self;
+        let captures = files.iter_mut().map(|files| &mut files.capture);
+        for capture in captures.chain(pipe.iter_mut().map(|(_, capture)| capture)).filter(|capture| capture.is_full()) {
+            capture.next_section(nanoseconds(), |sender| senders.summary(sender))?;
+        }
+        Ok(())
     }
 
     /// Ends all captures, with statistics.

@@ -14,6 +14,9 @@ use crate::wire::{Cause, Drops, Hello, Layout, Port};
 /// How many senders are remembered. The one that was heard of longest ago is forgotten first.
 const SENDERS: usize = 256;
 
+/// How many interfaces of a sender are remembered. They are made anew when they are asked for.
+const INTERFACES: usize = 1024;
+
 /// The header of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Batch {
@@ -39,6 +42,8 @@ pub(super) struct Senders {
 pub(super) struct Known {
     name: String,
     ports: Vec<Port>,
+    /// The ports before the last change: frames of one that is gone may still be on their way.
+    former_ports: Vec<Port>,
     interfaces: HashMap<PortKey, Interface>,
     pub(super) classes: [ClassState; CLASSES],
     heard: u64,
@@ -48,7 +53,7 @@ pub(super) struct Known {
 #[derive(Debug, Default)]
 pub(super) struct ClassState {
     pub(super) sequence: Sequence,
-    /// Drops that the sender told of, and those that files tell of already.
+    /// Drops that the sender told of, with those of causes that only collectors count; and which of them files tell of already.
     drops: Drops,
     told: Drops,
     missing: u64,
@@ -78,7 +83,7 @@ impl Senders {
         let known = self.known(sender);
         known.name = hello.name;
         if known.ports != hello.ports {
-            known.ports = hello.ports;
+            known.former_ports = std::mem::replace(&mut known.ports, hello.ports);
             known.interfaces.clear();
         }
         known.classes.each_ref().map(|class| class.sequence.acknowledged())
@@ -134,9 +139,13 @@ impl Senders {
 impl Known {
     /// Returns the interface of the capture that frames of a port are shown at.
     pub(super) fn interface(&mut self, sender: u64, key: PortKey) -> &Interface {
-        let (name, ports) = (&self.name, &self.ports);
+        // What names ports in frames is up to the sender.
+        if self.interfaces.len() >= INTERFACES && !self.interfaces.contains_key(&key) {
+            self.interfaces.clear();
+        }
+        let (name, ports, former_ports) = (&self.name, &self.ports, &self.former_ports);
         self.interfaces.entry(key).or_insert_with(|| {
-            let port = ports.iter().find(|port| match key {
+            let port = ports.iter().chain(former_ports).find(|port| match key {
                 PortKey::Number(number) => port.number == number,
                 PortKey::Ifindex(ifindex) => port.ifindex == ifindex,
             });
@@ -169,6 +178,11 @@ impl ClassState {
         for (cause, count) in drops.iter() {
             self.drops[cause] = self.drops[cause].max(count);
         }
+    }
+
+    /// Notes frames that have come and are in no file.
+    pub(super) fn dropped_here(&mut self, cause: Cause, frames: u64) {
+        self.drops[cause] = self.drops[cause].saturating_add(frames);
     }
 
     /// Notes frames that have not come.
@@ -228,6 +242,30 @@ mod tests {
         assert_eq!(senders.known.len(), SENDERS);
         let left = (2 * SENDERS as u64 + 3..=all).chain([2 * SENDERS as u64 + 1]);
         assert_eq!(order(&senders), left.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn frames_of_a_port_that_has_just_gone_are_shown_at_it_and_a_number_is_that_of_its_latest_port() {
+        let mut senders = Senders::default();
+        let port = |number, ifindex, name: &str| Port { number: Some(number), ifindex, name: name.to_owned() };
+        let hello = |ports: &[Port]| Hello { ports: ports.to_vec(), ..Hello::default() };
+        senders.hello(7, hello(&[port(1, 11, "stays"), port(2, 12, "goes"), port(3, 13, "goes, too")]));
+        senders.hello(7, hello(&[port(1, 11, "stays"), port(2, 14, "comes")]));
+        let known = senders.known(7);
+        let mut name = |key| known.interface(7, key).name.clone();
+        assert_eq!([11, 12, 14].map(|ifindex| name(PortKey::Ifindex(ifindex))), ["stays", "goes", "comes"]);
+        assert_eq!([1, 2, 3].map(|number| name(PortKey::Number(Some(number)))), ["stays", "comes", "goes, too"]);
+    }
+
+    #[test]
+    fn a_sender_whose_frames_name_ever_more_ports_costs_no_more_memory() {
+        let mut known = Known::default();
+        for number in 0..10 * INTERFACES {
+            let number = u32::try_from(number).unwrap();
+            let interface = known.interface(7, PortKey::Number(Some(number)));
+            assert_eq!(interface.name, format!("port {number}"));
+            assert!(known.interfaces.len() <= INTERFACES);
+        }
     }
 
     #[test]

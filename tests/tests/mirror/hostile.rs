@@ -19,8 +19,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::agent::Agent;
+use crate::captures::frames;
 use crate::pressure::pipe;
-use crate::rig::{CONFIG, Rig, frame, play, settings, speak, until};
+use crate::rig::{CONFIG, Rig, folder, frame, play, settings, speak, until};
 
 /// A peer that is connected as a sender is, and then sends what a test wants.
 struct Peer {
@@ -161,6 +162,8 @@ fn a_batch_that_is_malformed_inside_or_comes_twice_is_counted_and_left_out() {
             until(|| rig.collected("missing_frames_total", Class::Arp), |frames| *frames == 7).await;
             until(|| rig.collected("frames_total", Class::Arp), |frames| *frames == 1).await;
             collector.stop().await;
+            let comments: Vec<_> = frames(folder(&rig)).into_iter().flat_map(|frame| frame.comments).collect();
+            assert_eq!(comments, ["class arp, lost before this frame: 7 missing 5 malformed"]);
         });
     });
 }

@@ -111,8 +111,12 @@ fn frames_for_which_there_is_no_file_are_counted_until_there_is_one_again() {
             collector.stop().await;
             sender.stop().await;
             let failed = rig.collected("dropped_frames_total", Class::Lldp);
-            assert_eq!((before, failed), (10, 10));
-            assert_eq!(frames(&place).len(), 10);
+            // A file that was begun before the folder went may have taken one.
+            assert!(before == 10 && (9..=10).contains(&failed), "{before} and {failed}");
+            let written = frames(&place);
+            assert_eq!(written.len(), 10);
+            let told = written.iter().flat_map(|frame| &frame.comments).find(|comment| !comment.starts_with("ufid:"));
+            assert_eq!(told, Some(&format!("class lldp, lost before this frame: {failed} file-failed")));
         });
     });
 }
