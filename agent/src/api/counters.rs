@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sluice_api::v1;
 use sluice_flow::{Counters, Event, Timestamp, Ufid};
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tonic::Status;
 
 use super::access::{Access, LOOK};
@@ -45,11 +45,11 @@ pub(super) fn counters(
     tokio::spawn(async move {
         let (reader, mut from) = api.service.view().history().read();
         let mut told = Told::default();
-        let mut polls = interval(api.service.view().config().poll_interval);
-        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut due = Instant::now();
+        let mut told_at = due;
         loop {
             let is_due = tokio::select! {
-                _ = polls.tick() => true,
+                () = sleep_until(due) => true,
                 () = sleep(LOOK) => false,
                 () = answer.closed() => break,
             };
@@ -58,6 +58,11 @@ pub(super) fn counters(
                 let _ = answer.send(Err(status)).await;
                 break;
             }
+            if is_due {
+                told_at = Instant::now();
+            }
+            // The configuration may have changed.
+            due = told_at + api.service.view().config().poll_interval;
             if !is_due {
                 continue;
             }

@@ -1,6 +1,7 @@
 //! `Watch` and `Counters`.
 
 use std::collections::HashMap;
+use std::fs;
 
 use sluice_client::v1::event::Kind;
 use sluice_client::{add, flow, v1};
@@ -134,4 +135,17 @@ async fn counters_come_as_differences_and_add_up_to_the_packet() {
         }
     }
     assert_eq!(sums[&ufids[1]], 11 * 5 + 100 + (1..=20).sum::<u64>());
+}
+
+#[tokio::test]
+async fn counters_come_at_the_pace_of_a_reload_also_on_streams_that_run() {
+    let daemon = Daemon::start(&CONFIG.replace("\"20ms\"", "\"1h\""));
+    let client = connect(&daemon).await;
+    let mut stream = client.flows().counters(v1::CountersRequest::default()).await.unwrap().into_inner();
+    soon("what there is", stream.message()).await.unwrap().unwrap();
+    let config = daemon.config().replace("\"1h\"", "\"20ms\"");
+    fs::write(daemon.folder().join("sluiced.toml"), config).unwrap();
+    let reloaded = daemon.sluice(&["reload"]);
+    assert!(reloaded.out.contains("changed: poll_interval"), "{reloaded:?}");
+    soon("what came since", stream.message()).await.unwrap().unwrap();
 }
