@@ -1,6 +1,6 @@
 //! The outcomes of a batch of operations, told in the order of the operations.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -43,8 +43,9 @@ impl Operations {
     /// Waits for the outcome of the operation at a place.
     async fn wait(&self, place: usize) {
         loop {
-            // Either this finds the outcome, or who brings it finds this.
-            self.awaited.store(place, Ordering::SeqCst);
+            self.awaited.store(place, Ordering::Relaxed);
+            // As one with that of `settled`: either this finds the outcome, or who brings it finds this.
+            fence(Ordering::SeqCst);
             if self.settled[place].get().is_some() {
                 self.awaited.store(NOBODY, Ordering::Relaxed);
                 return;
@@ -86,7 +87,8 @@ impl Waiter for Operations {
         let place = request as usize;
         // There is one outcome.
         let _ = self.settled[place].set(outcome.clone());
-        if self.awaited.load(Ordering::SeqCst) == place {
+        fence(Ordering::SeqCst);
+        if self.awaited.load(Ordering::Relaxed) == place {
             self.is_there.notify_one();
         }
     }
