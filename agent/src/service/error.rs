@@ -92,4 +92,9 @@ impl Error {
             _ => None,
         }
     }
+
+    /// Whether there is as much as there may be already.
+    pub(super) fn is_at_limit(&self) -> bool {
+        matches!(self.refusal(), Some(Refusal::Limit { .. }))
+    }
 }

@@ -28,6 +28,10 @@ pub struct Replacement {
     done: Replaced,
     /// Hears of what becomes of them.
     batch: Arc<Batch>,
+    /// Hears of the ends of flows that had to make room for one with their match or their name.
+    making_room: Arc<Batch>,
+    /// So many of these ends were waited for.
+    made_room: u64,
     patience: Patience,
 }
 
@@ -35,6 +39,7 @@ pub struct Replacement {
 pub struct Sweep {
     done: Replaced,
     batch: Arc<Batch>,
+    making_room: Arc<Batch>,
 }
 
 /// What was done to the flows of an owner.
@@ -84,6 +89,8 @@ impl Service {
             wanted: HashSet::new(),
             done: Replaced::default(),
             batch: Arc::default(),
+            making_room: Arc::default(),
+            made_room: 0,
             patience: Patience::default(),
         }
     }
@@ -96,6 +103,8 @@ impl Service {
             let tried = turn.act(|| self.try_want(replacement, flow));
             match tried.ok_or(Error::Overtaken(replacement.owner))? {
                 Err(Error::Busy(_)) if !replacement.patience.is_over() => replacement.patience.wait_for_room(agent),
+                // A flow that makes room counts as long as it is on its way out.
+                Err(error) if error.is_at_limit() && replacement.is_making_room() => replacement.wait_for_ends(),
                 result => break result,
             }
         };
@@ -111,7 +120,8 @@ impl Service {
     }
 
     fn try_want(&self, replacement: &mut Replacement, flow: &Flow) -> Result<FlowId, Error> {
-        let (agent, owner, batch) = (self.agent(), replacement.owner, replacement.batch.clone());
+        let (agent, owner) = (self.agent(), replacement.owner);
+        let (batch, making_room) = (replacement.batch.clone(), replacement.making_room.clone());
         let ask = |request: FlowRequest| request.check().and_then(|()| submit(agent, request, &batch));
         let done = &mut replacement.done;
         let id = agent.table.find(flow.ufid).or_else(|| agent.table.find_same(flow));
@@ -123,7 +133,8 @@ impl Service {
         }
         if known.flow.ufid != flow.ufid || !known.flow.is_same(flow) {
             // It has the name and another match, or the match and another name. There may be one of each, and both go.
-            ask(FlowRequest::Delete(DeleteFlow { flow: FlowName::Ufid(known.flow.ufid), of: Some(owner) }))?;
+            let request = DeleteFlow { flow: FlowName::Ufid(known.flow.ufid), of: Some(owner) };
+            submit(agent, FlowRequest::Delete(request), &making_room)?;
             done.deleted += 1;
             return self.try_want(replacement, flow);
         }
@@ -140,7 +151,7 @@ impl Service {
 
     /// Deletes the flows of the owner that are not wanted any more and are older than the replacement.
     pub fn sweep(&self, replacement: Replacement) -> Result<Accepted<'_, Sweep>, Error> {
-        let Replacement { owner, turn, began, wanted, mut done, batch, .. } = replacement;
+        let Replacement { owner, turn, began, wanted, mut done, batch, making_room, .. } = replacement;
         let is_left_out = |view: &FlowView| view.accepted < began && !wanted.contains(&view.id);
         let is_current = Cell::new(turn.act(|| ()).is_some());
         let step = |delete: &mut dyn FnMut()| {
@@ -149,7 +160,7 @@ impl Service {
         };
         done.deleted += self.delete_of(owner, is_left_out, &batch, &step);
         if is_current.get() {
-            Ok(Accepted::new(self.agent(), Sweep { done, batch }))
+            Ok(Accepted::new(self.agent(), Sweep { done, batch, making_room }))
         } else {
             Err(Error::Overtaken(owner))
         }
@@ -222,12 +233,25 @@ impl Service {
     }
 }
 
+impl Replacement {
+    /// Whether there are flows that had to make room, and whose ends were not waited for.
+    const fn is_making_room(&self) -> bool {
+        self.done.deleted > self.made_room && !self.patience.is_over()
+    }
+
+    fn wait_for_ends(&mut self) {
+        self.made_room = self.done.deleted;
+        let making_room = &self.making_room;
+        self.patience.wait(|at_most| _ = making_room.wait(at_most));
+    }
+}
+
 impl Pending for Sweep {
     type Outcome = Replaced;
 
     fn outcome(&self, _: &Agent, within: Duration) -> Result<Replaced, Error> {
-        let tally = self.batch.wait(within);
-        match tally.outstanding {
+        let (tally, made_room) = (self.batch.wait(within), self.making_room.wait(within));
+        match tally.outstanding + made_room.outstanding {
             0 => Ok(Replaced { refused: tally.refused as u64, ..self.done }),
             flows => Err(Error::Unanswered { flows, within }),
         }

@@ -26,8 +26,13 @@ impl Patience {
     }
 
     pub(crate) fn wait_for_room(&mut self, agent: &Agent) {
+        self.wait(|at_most| agent.queue.wait_for_room(at_most));
+    }
+
+    /// Waits for something else that makes room.
+    pub(super) fn wait(&mut self, wait: impl FnOnce(Duration)) {
         let began = Instant::now();
-        agent.queue.wait_for_room(self.left);
+        wait(self.left);
         self.left = self.left.saturating_sub(began.elapsed());
     }
 

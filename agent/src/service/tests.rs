@@ -11,7 +11,7 @@ use sluice_flow::backend::OpenConfig;
 use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::time::{ManualClock, MonotonicClock};
 use sluice_flow::ufid::Seed;
-use sluice_flow::{Clock, Expiry, Flow, FlowState, MaskedKey, Origin, Port, PortKind, PortNumber, Priority};
+use sluice_flow::{Clock, Expiry, Flow, FlowState, MaskedKey, Origin, Port, PortKind, PortNumber, Priority, Ufid};
 use sluice_host::lifecycle::Lifecycle;
 use sluice_journal::{Journal, JournalOptions, Opened};
 use sluice_offload_soft::SoftNic;
@@ -253,6 +253,30 @@ fn a_replacement_changes_nothing_any_more_once_a_later_one_of_the_owner_has_begu
     assert!(named(2).is_some(), "the earlier one has not named it");
     let done = service.sweep(later).unwrap().durable().unwrap().outcome(PATIENCE).unwrap();
     assert_eq!(done, Replaced { changed: 1, unchanged: 1, deleted: 1, ..Replaced::default() });
+}
+
+#[test]
+fn at_the_flow_limit_a_flow_takes_the_place_of_one_of_another_name_once_that_is_gone() {
+    let mut world = World::new(Config { flow_limit: 1, ..Config::default() });
+    let (service, owner) = (Service::new(world.agent.clone()), Origin::Controller("ovn".parse().unwrap()));
+    let known = udp(1, "2").with_origin(owner);
+    drop(service.add(add(known.clone())).unwrap());
+    let matching = MaskedKey::new(&known.matching().expand());
+    let (actions, priority, expiry) = (known.actions.clone(), known.priority, known.expiry);
+    let renamed = Flow::new(Some(Ufid(7)), matching, actions, priority, expiry, &SEED).with_origin(owner);
+    let mut replacement = service.replace(owner);
+    thread::scope(|scope| {
+        let wanted = scope.spawn(|| service.want(&mut replacement, &renamed));
+        while world.state(&known).is_some() {
+            thread::yield_now();
+        }
+        // It is on its way out until a worker has looked at it.
+        world.start();
+        wanted.join().unwrap().unwrap();
+    });
+    let done = service.sweep(replacement).unwrap().durable().unwrap().outcome(PATIENCE).unwrap();
+    assert_eq!(done, Replaced { added: 1, deleted: 1, ..Replaced::default() });
+    assert_eq!(world.state(&renamed), Some(FlowState::Offloaded));
 }
 
 #[test]
