@@ -25,6 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .build_transport(false)
         .codec_path("crate::codec::WholeCodec")
+        .extern_path(".sluice.v1.ApplyRequest", "crate::requests::ApplyRequest")
+        .extern_path(".sluice.v1.ReplaceRequest", "crate::requests::ReplaceRequest")
         .bytes(".sluice.v1.MatchField")
         .extern_path(".sluice.v1.DumpResponse", "crate::DumpResponse")
         .compile_fds(descriptors)?;

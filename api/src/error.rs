@@ -59,6 +59,20 @@ impl Details {
     }
 }
 
+impl Status {
+    /// Bytes that it takes in a message.
+    pub fn size(&self) -> usize {
+        self.encoded_len()
+    }
+
+    /// The same error in as few bytes as programs need: without words for people, and without particulars.
+    #[must_use]
+    pub fn brief(&self) -> Self {
+        let details = Details { metadata: HashMap::new(), ..Details::of(self) };
+        details.status(tonic::Code::from_i32(self.code), "")
+    }
+}
+
 /// The error of a whole call. Its details travel as the protocol of gRPC has it, in `grpc-status-details-bin`.
 impl From<Status> for tonic::Status {
     fn from(status: Status) -> Self {
@@ -107,6 +121,16 @@ mod tests {
         let call = tonic::Status::from(written.clone().status(tonic::Code::ResourceExhausted, "seven are enough"));
         assert_eq!((call.code(), call.message()), (tonic::Code::ResourceExhausted, "seven are enough"));
         assert_eq!(Details::of(&Status::from(&call)), written);
+    }
+
+    #[test]
+    fn a_brief_error_has_code_and_kind_and_when_to_try_again() {
+        let metadata = [("words", "seven flows wait already".repeat(100))];
+        let details = Details::new("BUSY", metadata).retry_after(Duration::from_millis(250));
+        let written = details.clone().status(tonic::Code::ResourceExhausted, "seven flows wait".repeat(100));
+        let brief = written.brief();
+        assert_eq!((brief.code, Details::of(&brief)), (written.code, Details { metadata: HashMap::new(), ..details }));
+        assert!(brief.size() < 150 && brief.size() < written.size(), "{} bytes", brief.size());
     }
 
     #[test]

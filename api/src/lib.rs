@@ -4,12 +4,14 @@
 mod codec;
 mod error;
 mod page;
+mod requests;
 
 pub use self::error::{DOMAIN, Details};
 pub use self::generated::google::rpc;
 pub use self::generated::openoffload;
 pub use self::generated::sluice::v1;
 pub use self::page::DumpResponse;
+pub use self::requests::{MOST_FLOWS, MOST_OPERATIONS};
 
 /// Laid out as the packages are, for they name each other so. The comments are in the `.proto` files.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
@@ -27,6 +29,7 @@ mod generated {
     pub mod sluice {
         pub mod v1 {
             tonic::include_proto!("sluice.v1");
+            pub use crate::requests::{ApplyRequest, ReplaceRequest};
         }
     }
 }

@@ -1,7 +1,6 @@
 //! `Agent`: capabilities, owners and leases.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use sluice_api::v1::agent_server::Agent;
 use sluice_api::{Details, v1};
@@ -10,13 +9,10 @@ use tonic::{Code, Request, Response, Status, async_trait};
 
 use super::access::Access;
 use super::capabilities::capabilities;
-use super::errors::InputError;
-use super::leases::{End, Lease, LeasesError, MOST, Terms};
+use super::errors::{InputError, call_ended};
+use super::leases::{End, Lease, LeasesError, MOST, TIMES, Terms};
 use super::reader::{read_duration, read_owner};
 use super::{Api, Shared};
-
-/// The shortest and the longest time of a lease.
-const TIMES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30 * 86_400);
 
 #[async_trait]
 impl Agent for Shared {
@@ -54,7 +50,7 @@ impl Agent for Shared {
         self.answer(move |api| {
             let lease = api.leases.take(owner, Terms { time, end }).map_err(|error| match error {
                 LeasesError::TooMany => too_many_leases(&error.to_string()),
-                error => Status::unavailable(error.to_string()),
+                error => not_written(&error),
             })?;
             Ok(write(&lease))
         })
@@ -68,7 +64,7 @@ impl Agent for Shared {
         let access = Access::of(&request);
         let owner = access.owner(read_owner(&request.get_ref().owner)?)?;
         self.answer(move |api| {
-            api.leases.release(owner).map_err(|error| Status::unavailable(error.to_string()))?;
+            api.leases.release(owner).map_err(|error| not_written(&error))?;
             Ok(v1::ReleaseLeaseResponse {})
         })
         .await
@@ -92,6 +88,11 @@ fn owners(api: &Api) -> v1::ListOwnersResponse {
 fn too_many_leases(words: &str) -> Status {
     let limit = [("limit", MOST.to_string()), ("words", words.to_owned())];
     Details::new("LIMIT", limit).status(Code::ResourceExhausted, words).into()
+}
+
+/// What was asked for would not survive the agent.
+fn not_written(error: &dyn std::error::Error) -> Status {
+    call_ended("NOT_DURABLE", Code::Unavailable, [], error.to_string())
 }
 
 fn write(Lease { terms, until, .. }: &Lease) -> v1::Lease {

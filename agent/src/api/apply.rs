@@ -4,23 +4,20 @@ use std::sync::Arc;
 
 use sluice_api::v1::apply_response::Answer as Told;
 use sluice_api::v1::operation::Change;
-use sluice_api::{rpc, v1};
+use sluice_api::{MOST_OPERATIONS, rpc, v1};
 use sluice_flow::table::ReplyTo;
 use sluice_flow::{ControllerName, Origin};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tonic::{Status, Streaming};
 
 use super::Api;
 use super::access::Access;
-use super::errors::{InputError, call_failed, of_error};
+use super::errors::{Errors, InputError, call_failed, of_error};
 use super::outcomes::Operations;
 use super::reader::{FlowReader, read_name, read_owner};
 use super::writer::ufid_text;
 use crate::service::{AddFlow, DeleteFlow, FlowRequest, ModifyFlow};
-
-/// Operations in one message at the most.
-const MOST_OPERATIONS: usize = 16_384;
 
 /// Batches of one stream that wait for the log, and whose outcomes are still to be told. With more, the stream is not read from.
 const BATCHES: usize = 4;
@@ -45,6 +42,7 @@ struct Batch {
 pub(super) fn apply(
     api: &Arc<Api>,
     access: Access,
+    turn: OwnedSemaphorePermit,
     requests: Streaming<v1::ApplyRequest>,
 ) -> Answers<v1::ApplyResponse> {
     let (answer, answers) = mpsc::channel(ANSWERS);
@@ -62,6 +60,7 @@ pub(super) fn apply(
             // Nobody reads it if the client is gone.
             let _ = answer.send(Err(status)).await;
         }
+        drop(turn);
     });
     answers
 }
@@ -93,8 +92,7 @@ async fn take(
         // A certificate may end while a stream goes on, and the configuration may change.
         access.owner(owner)?;
         if request.operations.len() > MOST_OPERATIONS {
-            let reason = format!("there are {}, and at most {MOST_OPERATIONS}", request.operations.len());
-            return Err(InputError::new("operations", reason).into());
+            return Err(InputError::new("operations", format!("there are more than {MOST_OPERATIONS}")).into());
         }
         let (is_taken, turn) = oneshot::channel();
         let batch = api.spawn_blocking(move |api| accept(api, owner, request.operations, is_taken)).await;
@@ -139,7 +137,7 @@ fn accept(
     let settling = Operations::new(operations.iter().map(|operation| operation.id).collect());
     let mut accepted = Vec::with_capacity(operations.len());
     let mut acceptances = Vec::with_capacity(operations.len());
-    let reply_to = ReplyTo::from(settling.clone());
+    let (reply_to, mut errors) = (ReplyTo::from(settling.clone()), Errors::default());
     for (number, operation) in (0..).zip(operations) {
         let read = read_change(&mut reader, &ports, origin, operation.change.as_ref());
         let result = read.map_err(rpc::Status::from).and_then(|(request, named)| {
@@ -158,7 +156,7 @@ fn accept(
                 accepted.push(number as usize);
                 (named, None)
             }
-            Err(error) => (String::new(), Some(error)),
+            Err(error) => (String::new(), Some(errors.fit(error))),
         };
         acceptances.push(v1::Acceptance { id: operation.id, ufid, error });
     }

@@ -12,10 +12,10 @@ use sluice_flow::backend::CountedApart;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::OwnedPermit;
 use tokio::time::timeout;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::apply::{Answer, Answers};
-use super::errors::{InputError, call_failed, of_refusal};
+use super::errors::{InputError, call_ended, call_failed, of_refusal};
 use super::reader::{Filter, FlowReader, read_name};
 use super::writer::{FlowWriter, count};
 use super::{Api, turn};
@@ -67,7 +67,9 @@ impl Pages {
             Err(_) => {
                 let reason = format!("nothing was read for {} s: the dump is not whole", STALL.as_secs());
                 tracing::warn!("a dump by the gRPC interface ends early: {reason}");
-                self.end.take().into_iter().for_each(|end| _ = end.send(Err(Status::aborted(&*reason))));
+                if let Some(end) = self.end.take() {
+                    let _ = end.send(Err(call_ended("NOT_READ", Code::Aborted, [], reason)));
+                }
             }
         }
         ControlFlow::Break(())
@@ -137,8 +139,6 @@ pub(super) fn explain(api: &Api, request: &v1::ExplainRequest) -> Result<v1::Exp
 
 #[cfg(test)]
 mod tests {
-    use tonic::Code;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]

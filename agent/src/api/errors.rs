@@ -131,13 +131,48 @@ pub(super) fn of_refusal(refusal: &Refusal) -> rpc::Status {
     details.status(code, refusal.to_string())
 }
 
+/// The errors of a message that has many of them. So many bytes of these are whole, and of the rest each is [brief](rpc::Status::brief): so the
+/// message stays below the 4 MiB that any client takes.
+pub(super) struct Errors {
+    room: usize,
+}
+
+impl Default for Errors {
+    fn default() -> Self {
+        Self { room: 2 << 20 }
+    }
+}
+
+impl Errors {
+    /// The error as it fits.
+    pub(super) fn fit(&mut self, error: rpc::Status) -> rpc::Status {
+        match self.room.checked_sub(error.size()) {
+            Some(left) => {
+                self.room = left;
+                error
+            }
+            None => error.brief(),
+        }
+    }
+}
+
 /// As many calls of a kind go on as may at a time.
 pub(super) fn too_many(words: &str) -> tonic::Status {
     let details = Details::new("BUSY", [("words", words.to_owned())]).retry_after(TURN_DELAY);
     details.status(Code::ResourceExhausted, words).into()
 }
 
-/// The same for a call that fails as a whole.
+/// A call fails as a whole, for a reason of the interface itself.
+pub(super) fn call_ended(
+    kind: &str,
+    code: Code,
+    metadata: impl IntoIterator<Item = (&'static str, String)>,
+    words: impl Into<String>,
+) -> tonic::Status {
+    Details::new(kind, metadata).status(code, words).into()
+}
+
+/// The same for a reason of the service.
 pub(super) fn call_failed(error: &Error) -> tonic::Status {
     of_error(error).into()
 }

@@ -6,7 +6,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use super::Shared;
-use super::access::Access;
+use super::access::{Access, turn_to_change};
 use super::{apply, counters, dump, replace, watch};
 
 type Stream<T> = ReceiverStream<Result<T, Status>>;
@@ -25,7 +25,8 @@ impl Flows for Shared {
     ) -> Result<Response<Self::ApplyStream>, Status> {
         let access = Access::of(&request);
         access.read()?;
-        Ok(stream(apply::apply(&self.0, access, request.into_inner())))
+        let turn = turn_to_change(&request)?;
+        Ok(stream(apply::apply(&self.0, access, turn, request.into_inner())))
     }
 
     async fn replace(
@@ -34,7 +35,8 @@ impl Flows for Shared {
     ) -> Result<Response<Self::ReplaceStream>, Status> {
         let access = Access::of(&request);
         access.read()?;
-        Ok(stream(replace::replace(&self.0, access, request.into_inner())))
+        let turn = turn_to_change(&request)?;
+        Ok(stream(replace::replace(&self.0, access, turn, request.into_inner())))
     }
 
     async fn dump(&self, request: Request<v1::DumpRequest>) -> Result<Response<Self::DumpStream>, Status> {

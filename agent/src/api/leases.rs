@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::pending;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Api;
 use crate::service::{Accepted, Error, Service};
+
+/// The shortest and the longest time of a lease.
+pub(super) const TIMES: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30 * 86_400);
 
 /// In the state folder.
 const FILE: &str = "leases.json";
@@ -94,6 +98,9 @@ impl Leases {
         let mut held = BTreeMap::new();
         for (owner, terms) in terms {
             let owner = owner.parse().map_err(|error| LeasesError::Read(format!("{error}")))?;
+            if !TIMES.contains(&terms.time) {
+                return Err(LeasesError::Read(format!("{owner}: {:?} is not 100 ms to 30 days", terms.time)));
+            }
             held.insert(owner, Lease::new(terms));
         }
         Ok(Self { held: Mutex::new(held), taken: Notify::new(), folder })
@@ -297,6 +304,16 @@ mod tests {
         leases.forget(owner).unwrap();
         assert!(!leases.has_ended(owner), "once");
         assert!(Leases::open(Some(scratch.path())).unwrap().all().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_time_that_no_lease_has_is_refused_with_its_owner() {
+        let scratch = TempDir::new().unwrap();
+        drop(Leases::open(Some(scratch.path())).unwrap());
+        let text = format!(r#"{{"ovn": {{"time": {{"secs": {}, "nanos": 0}}, "end": "keep"}}}}"#, u64::MAX);
+        std::fs::write(scratch.path().join(FILE), text).unwrap();
+        let Err(error) = Leases::open(Some(scratch.path())) else { panic!("it is longer than any clock counts") };
+        assert!(error.to_string().contains("leases.json in the state folder: ovn: "), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,9 +7,10 @@
 //!
 //! # What is bounded
 //!
-//! A message has 4 MiB at the most. A stream of requests is read only as fast as the table takes them on and the client reads answers; what is
-//! under way of one is a few batches. A stream of answers holds a page or two. Walks over the table, watchers and followers of counters are
-//! so many at a time. What is given to a thread that may wait is given to one of a bounded number.
+//! A message of `Apply` and `Replace` has 4 MiB at the most, and any other 64 KiB: all calls of a connection may have a message that is not
+//! whole. A stream of requests is read only as fast as the table takes them on and the client reads answers; what is under way of one is a few
+//! batches, and a connection has few such streams. A stream of answers holds a page or two. Walks over the table, watchers and followers of
+//! counters are so many at a time. What is given to a thread that may wait is given to one of a bounded number.
 
 mod access;
 mod agent;

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use sluice_api::v1::replace_response::Answer;
-use sluice_api::{rpc, v1};
+use sluice_api::{MOST_FLOWS, rpc, v1};
 use sluice_flow::{ControllerName, Origin};
-use tokio::sync::mpsc;
-use tonic::{Status, Streaming};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tonic::{Code, Status, Streaming};
 
 use super::Api;
 use super::access::Access;
 use super::apply::Answers;
-use super::errors::{InputError, call_failed, of_error};
+use super::errors::{InputError, call_ended, call_failed, of_error};
 use super::reader::{FlowReader, read_owner};
 use crate::agent::ANSWER_TIME;
 use crate::service::{Error, Replaced, Replacement};
@@ -23,6 +23,7 @@ const FAILED: usize = 1_024;
 pub(super) fn replace(
     api: &Arc<Api>,
     access: Access,
+    turn: OwnedSemaphorePermit,
     requests: Streaming<v1::ReplaceRequest>,
 ) -> Answers<v1::ReplaceResponse> {
     let (answer, answers) = mpsc::channel(4);
@@ -32,6 +33,7 @@ pub(super) fn replace(
             // Nobody reads it if the client is gone.
             let _ = answer.send(Err(status)).await;
         }
+        drop(turn);
     });
     answers
 }
@@ -54,6 +56,9 @@ async fn take(
         if !request.owner.is_empty() && *request.owner != *owner {
             return Err(InputError::new("owner", "it is another one than at first").into());
         }
+        if request.flows.len() > MOST_FLOWS {
+            return Err(InputError::new("flows", format!("there are more than {MOST_FLOWS}")).into());
+        }
         let (flows, commit) = (std::mem::take(&mut request.flows), request.commit);
         let count = flows.len() as u64;
         let (failed, not_read);
@@ -71,7 +76,8 @@ async fn take(
             if unread > 0 {
                 // Which flows they mean is not known, so that these cannot be spared.
                 let reason = format!("{unread} flows cannot be understood: nothing is deleted");
-                return Err(Status::failed_precondition(reason));
+                let flows = [("flows", unread.to_string())];
+                return Err(call_ended("NOT_UNDERSTOOD", Code::FailedPrecondition, flows, reason));
             }
             let swept = api.blocking(move |api| sweep(api, replacement)).await?;
             let Replaced { added, changed, unchanged, deleted, failed, refused } =
@@ -83,7 +89,10 @@ async fn take(
         }
         request = match requests.message().await? {
             Some(request) => request,
-            None => return Err(Status::aborted("the stream has ended without `commit`: nothing was deleted")),
+            None => {
+                let reason = "the stream has ended without `commit`: nothing was deleted";
+                return Err(call_ended("NOT_COMMITTED", Code::Aborted, [], reason));
+            }
         };
     }
 }

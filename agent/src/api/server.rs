@@ -1,5 +1,6 @@
 //! Connections: on the socket in the run folder and over TCP by TLS.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::os::unix::net::UnixListener as StdUnixListener;
@@ -22,12 +23,15 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service, http};
+use tonic::server::NamedService;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use super::access::Access;
+use super::access::{Access, Caller};
 use super::leases::{Leases, LeasesError, end_leases};
 use super::tls::{Identity, Tls, TlsError};
 use super::{Api, Shared, opi};
@@ -45,6 +49,10 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Bytes of requests of a connection that wait to be taken on.
 const WINDOW: u32 = 1 << 20;
+/// Bytes of a message that brings flows.
+const LONG: usize = 4 << 20;
+/// Bytes of any other message: all calls of a connection may have one that is not whole.
+const SHORT: usize = 64 << 10;
 /// How long calls that are under way may take to end once the agent stops.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How often the health of the services is renewed.
@@ -137,12 +145,12 @@ pub async fn serve(agent: Arc<Agent>, listeners: Listeners, stop: impl Future<Ou
         .max_frame_size(sluice_api::FRAME)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
-        .add_service(FlowsServer::new(shared.clone()))
-        .add_service(ObjectsServer::new(shared.clone()))
-        .add_service(AgentServer::new(shared.clone()))
-        .add_service(SessionTableServer::new(shared))
-        .add_service(health_service)
-        .add_service(reflection)
+        .add_service(FlowsBySize::new(&shared))
+        .add_service(ObjectsServer::new(shared.clone()).max_decoding_message_size(SHORT))
+        .add_service(AgentServer::new(shared.clone()).max_decoding_message_size(SHORT))
+        .add_service(SessionTableServer::new(shared).max_decoding_message_size(SHORT))
+        .add_service(health_service.max_decoding_message_size(SHORT))
+        .add_service(reflection.max_decoding_message_size(SHORT))
         .serve_with_incoming_shutdown(ReceiverStream::new(connections), async {
             // An error means the same.
             let _ = stopping.await;
@@ -193,7 +201,8 @@ async fn accept_local(listener: UnixListener, admission: Admission, accepted: mp
         };
         match Peer::of(&stream).map_err(|error| error.to_string()).and_then(|peer| admission.check(peer)) {
             Ok(()) => {
-                let connection = Connection { io: Io::Local(stream), access: Access::Everything, _place: place };
+                let caller = Caller::new(Access::Everything);
+                let connection = Connection { io: Io::Local(stream), caller, _place: place };
                 if accepted.send(Ok(connection)).await.is_err() {
                     return;
                 }
@@ -224,7 +233,7 @@ async fn accept_remote(listener: TcpListener, tls: Tls, api: Arc<Api>, accepted:
             match admitted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 Ok((io, access)) => {
                     // Fails only if the agent stops.
-                    let _ = accepted.send(Ok(Connection { io, access, _place: place })).await;
+                    let _ = accepted.send(Ok(Connection { io, caller: Caller::new(access), _place: place })).await;
                 }
                 Err(error) => tracing::warn!("a client of the gRPC interface at {from} is turned away: {error}"),
             }
@@ -241,10 +250,45 @@ async fn admit(api: &Api, acceptor: &TlsAcceptor, stream: TcpStream) -> io::Resu
     Ok((Io::Remote(Box::new(stream)), access))
 }
 
-/// A connection, and what its client may do.
+/// `sluice.v1.Flows`, where only the streams that change flows have long messages: of these a connection has few at a time.
+#[derive(Clone)]
+struct FlowsBySize {
+    long: FlowsServer<Shared>,
+    short: FlowsServer<Shared>,
+}
+
+impl FlowsBySize {
+    fn new(shared: &Shared) -> Self {
+        let of_size = |bytes| FlowsServer::new(shared.clone()).max_decoding_message_size(bytes);
+        Self { long: of_size(LONG), short: of_size(SHORT) }
+    }
+}
+
+impl NamedService for FlowsBySize {
+    const NAME: &'static str = FlowsServer::<Shared>::NAME;
+}
+
+impl Service<http::Request<Body>> for FlowsBySize {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        match request.uri().path() {
+            "/sluice.v1.Flows/Apply" | "/sluice.v1.Flows/Replace" => self.long.call(request),
+            _ => self.short.call(request),
+        }
+    }
+}
+
+/// A connection, and what is known of its client.
 struct Connection {
     io: Io,
-    access: Access,
+    caller: Caller,
     _place: OwnedSemaphorePermit,
 }
 
@@ -254,10 +298,10 @@ enum Io {
 }
 
 impl Connected for Connection {
-    type ConnectInfo = Access;
+    type ConnectInfo = Caller;
 
-    fn connect_info(&self) -> Access {
-        self.access.clone()
+    fn connect_info(&self) -> Caller {
+        self.caller.clone()
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use sluice_client::{Client, Details, add, flow, v1};
+use sluice_client::{Client, Details, add, flow, modify, v1};
 use sluice_tests::daemon::{CONFIG, Daemon};
 use sluice_tests::world::eventually;
 use tonic::Code;
 
-use crate::stream::{accept, add_all, connect, outcomes, soon, told, udp};
+use crate::stream::{accept, add_all, connect, details, outcomes, soon, told, udp};
 
 #[tokio::test]
 async fn a_message_that_is_too_large_too_long_or_no_message_is_refused_and_the_agent_goes_on() {
@@ -29,7 +29,7 @@ async fn a_message_that_is_too_large_too_long_or_no_message_is_refused_and_the_a
     let sluice_client::Error::Call(status) = soon("an answer", apply.next()).await.unwrap_err() else {
         panic!("it is refused")
     };
-    assert_eq!(status.message(), "operations: there are 20000, and at most 16384");
+    assert_eq!(status.message(), "operations: there are more than 16384");
 
     // Actions within actions, deeper than any flow of OVS.
     let deep = format!("{}drop{}", "clone(".repeat(10_000), ")".repeat(10_000));
@@ -37,6 +37,52 @@ async fn a_message_that_is_too_large_too_long_or_no_message_is_refused_and_the_a
     let acceptance = accept(&mut apply, vec![add(1, flow(&udp(1), &deep))]).await.remove(0);
     assert_eq!(acceptance.error.unwrap().code, i32::from(Code::InvalidArgument));
     add_all(&client, "story", [flow(&udp(1), "server")]).await;
+}
+
+#[tokio::test]
+async fn a_connection_has_few_streams_with_long_messages_and_all_other_messages_are_short() {
+    let daemon = Daemon::start(CONFIG);
+    let (client, other) = (connect(&daemon).await, connect(&daemon).await);
+    let mut streams = Vec::new();
+    let refused = loop {
+        match client.apply("story").await {
+            Ok(stream) => streams.push(stream),
+            Err(sluice_client::Error::Call(status)) => break status,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(streams.len() < 1_000, "all calls of a connection may be such streams");
+    };
+    let Details { reason, retry_after, .. } = told(&refused);
+    assert_eq!((streams.len(), refused.code(), reason.as_str()), (16, Code::ResourceExhausted, "BUSY"));
+    assert!(retry_after.is_some(), "one of the others may end");
+    assert!(client.replace("story").await.is_err(), "its messages are as long");
+    add_all(&other, "other", [flow(&udp(1), "server")]).await;
+    drop(streams.pop());
+    soon("a place", async {
+        while client.apply("story").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+
+    let candidate = v1::explain_request::Flow::Candidate(flow(&"x".repeat(100_000), "drop"));
+    let refused = client.flows().explain(v1::ExplainRequest { flow: Some(candidate) }).await.unwrap_err();
+    assert!(refused.code() == Code::OutOfRange && refused.message().contains("65536"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn the_acceptances_of_the_longest_batch_are_read_by_any_client_also_if_all_have_failed() {
+    let daemon = Daemon::start(CONFIG);
+    let client = connect(&daemon).await;
+    let flows = || (0..16_384).map(|port| flow(&udp(port), "drop"));
+    add_all(&client, &"x".repeat(31), flows()).await;
+    let mut apply = client.apply("other").await.unwrap();
+    let changes = (0..).zip(flows()).map(|(id, flow)| modify(u64::MAX - id, flow));
+    let acceptances = accept(&mut apply, changes.collect()).await;
+    let kinds: Vec<_> = acceptances.iter().map(|acceptance| details(acceptance.error.as_ref()).reason).collect();
+    assert_eq!(kinds, vec!["OTHER_OWNER"; 16_384]);
+    let has_words = |acceptance: &v1::Acceptance| !acceptance.error.as_ref().unwrap().message.is_empty();
+    assert!(has_words(&acceptances[0]) && !has_words(&acceptances[acceptances.len() - 1]));
 }
 
 #[tokio::test]

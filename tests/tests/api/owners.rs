@@ -10,7 +10,7 @@ use sluice_tests::frames;
 use sluice_tests::world::eventually;
 use tonic::Code;
 
-use crate::stream::{add_all, connect, dump, of, soon, udp};
+use crate::stream::{add_all, connect, dump, of, soon, told, udp};
 
 #[tokio::test]
 async fn a_replacement_adds_changes_and_deletes_and_leaves_alone_what_is_the_same() {
@@ -63,6 +63,8 @@ async fn a_replacement_that_breaks_off_or_cannot_be_understood_deletes_nothing()
         (status.code(), status.message()),
         (Code::FailedPrecondition, "1 flows cannot be understood: nothing is deleted")
     );
+    let sluice_client::Details { reason, metadata, .. } = told(&status);
+    assert_eq!((reason.as_str(), metadata["flows"].as_str()), ("NOT_UNDERSTOOD", "1"));
     assert_eq!(all().await.len(), 2);
 
     // A controller that was started anew does not wait for its earlier life.

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
-use sluice_client::{Client, Tls, add, delete, flow, openoffload, v1};
+use sluice_client::{Client, Details, Tls, add, delete, flow, openoffload, v1};
 use sluice_tests::daemon::{CONFIG, Daemon, new_folder};
 use sluice_tests::world::eventually;
 use tonic::Code;
 
-use crate::stream::{accept, add_all, connect, dump, of, outcomes, soon, udp};
+use crate::stream::{accept, add_all, connect, dump, of, outcomes, soon, told, udp};
 
 /// An authority, and where the agent finds it and its own certificate.
 struct Authority {
@@ -95,9 +95,15 @@ async fn a_client_over_tcp_may_do_what_its_name_may() {
     let mut other = controller.apply("other").await.unwrap();
     let sluice_client::Error::Call(status) = other.next().await.unwrap_err() else { panic!("the agent says no") };
     assert_eq!((status.code(), status.message()), (Code::PermissionDenied, "controller.example has no flows of other"));
+    let Details { reason, metadata, .. } = told(&status);
+    assert_eq!(
+        (reason.as_str(), &*metadata["client"], &*metadata["owner"]),
+        ("NOT_ALLOWED", "controller.example", "other")
+    );
     let port = v1::Port { number: 7, name: "p7".to_owned(), ..v1::Port::default() };
     let denied = controller.objects().add_port(port.clone()).await.unwrap_err();
     assert_eq!(denied.message(), "controller.example may not change ports, meters and mirrors");
+    assert_eq!(told(&denied).reason, "NOT_ALLOWED");
 
     let session = openoffload::v2::SessionId { session_id: 1 };
     let denied = controller.sessions().delete_session(session).await.unwrap_err();
@@ -110,6 +116,8 @@ async fn a_client_over_tcp_may_do_what_its_name_may() {
     let stranger = client("stranger.example").await.unwrap();
     let denied = stranger.flows().dump(v1::DumpRequest::default()).await.unwrap_err();
     assert_eq!(denied.message(), "the configuration has no [[api.client]] named stranger.example");
+    let Details { reason, metadata, .. } = told(&denied);
+    assert_eq!((reason.as_str(), &*metadata["names"]), ("UNKNOWN_CLIENT", "stranger.example"));
 
     // What a name may do is renewed by a reload, and holds for connections that there are.
     let file = daemon.folder().join("sluiced.toml");

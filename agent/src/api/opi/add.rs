@@ -8,13 +8,13 @@ use sluice_api::openoffload::v2::AddSessionStatus;
 use sluice_api::rpc;
 use sluice_flow::{ControllerName, Refusal};
 use tonic::metadata::MetadataValue;
-use tonic::{Response, Status, Streaming};
+use tonic::{Code, Response, Status, Streaming};
 
 use super::reader::read_session;
 use crate::agent::ANSWER_TIME;
 use crate::api::Api;
 use crate::api::access::Access;
-use crate::api::errors::of_error;
+use crate::api::errors::{call_ended, of_error};
 use crate::service::Error;
 use crate::sessions::name::SessionId;
 
@@ -63,7 +63,8 @@ pub(super) async fn add(
         // A certificate may end while a stream goes on, and the configuration may change.
         access.owner(ControllerName::OPI)?;
         if progress.seen + batch.len() > MOST_SESSIONS {
-            return Err(Status::out_of_range(format!("a stream has at most {MOST_SESSIONS} sessions")));
+            let words = format!("a stream has at most {MOST_SESSIONS} sessions");
+            return Err(call_ended("TOO_LONG", Code::OutOfRange, [("limit", MOST_SESSIONS.to_string())], words));
         }
         let is_full;
         (progress, is_full) = api.blocking(move |api| take(api, progress, &batch)).await?;
@@ -180,7 +181,6 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use sluice_api::Details;
-    use tonic::Code;
 
     use super::*;
     use crate::api::errors::InputError;

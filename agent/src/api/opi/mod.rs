@@ -19,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use self::writer::{write_closed, write_deleted, write_none, write_session};
-use super::access::Access;
+use super::access::{Access, turn_to_change};
 use super::errors::{InputError, call_failed};
 use super::{Api, Shared, turn};
 use crate::sessions::name::SessionId;
@@ -43,7 +43,10 @@ impl SessionTable for Shared {
     ) -> Result<Response<opi::AddSessionResponse>, Status> {
         let access = Access::of(&request);
         access.owner(ControllerName::OPI)?;
-        add::add(&self.0, &access, request.into_inner()).await
+        let turn = turn_to_change(&request)?;
+        let answer = add::add(&self.0, &access, request.into_inner()).await;
+        drop(turn);
+        answer
     }
 
     async fn get_session(&self, request: Request<opi::SessionId>) -> Result<Response<opi::SessionResponse>, Status> {
