@@ -28,7 +28,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         .extern_path(".sluice.v1.ApplyRequest", "crate::requests::ApplyRequest")
         .extern_path(".sluice.v1.ReplaceRequest", "crate::requests::ReplaceRequest")
         .bytes(".sluice.v1.MatchField")
+        .extern_path(".sluice.v1.Acceptances", "crate::Acceptances")
         .extern_path(".sluice.v1.DumpResponse", "crate::DumpResponse")
+        .extern_path(".sluice.v1.Match", "crate::matching::Match")
         .compile_fds(descriptors)?;
     Ok(())
 }

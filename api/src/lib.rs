@@ -3,6 +3,7 @@
 
 mod codec;
 mod error;
+mod matching;
 mod page;
 mod requests;
 
@@ -10,7 +11,8 @@ pub use self::error::{DOMAIN, Details};
 pub use self::generated::google::rpc;
 pub use self::generated::openoffload;
 pub use self::generated::sluice::v1;
-pub use self::page::DumpResponse;
+pub use self::matching::{FieldView, Fields, FieldsWriter, Malformed};
+pub use self::page::{Acceptances, DumpResponse, Page};
 pub use self::requests::{MOST_FLOWS, MOST_OPERATIONS};
 
 /// Laid out as the packages are, for they name each other so. The comments are in the `.proto` files.
@@ -29,7 +31,11 @@ mod generated {
     pub mod sluice {
         pub mod v1 {
             tonic::include_proto!("sluice.v1");
+            pub use crate::matching::Match;
             pub use crate::requests::{ApplyRequest, ReplaceRequest};
+            pub mod r#match {
+                pub use crate::matching::Form;
+            }
         }
     }
 }

@@ -89,8 +89,8 @@ impl Receiving {
         while let Some(response) = self.0.message().await? {
             match response.answer {
                 // That of the first message.
-                Some(Told::Accepted(accepted)) if accepted.acceptances.is_empty() => {}
-                Some(Told::Accepted(accepted)) => return Ok(Some(Answer::Accepted(accepted.acceptances))),
+                Some(Told::Accepted(accepted)) if accepted.entries.is_empty() => {}
+                Some(Told::Accepted(accepted)) => return Ok(Some(Answer::Accepted(accepted.entries))),
                 Some(Told::Outcomes(outcomes)) => return Ok(Some(Answer::Outcomes(outcomes.outcomes))),
                 None => {}
             }

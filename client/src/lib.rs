@@ -25,7 +25,7 @@ mod replace;
 
 use std::path::Path;
 
-pub use sluice_api::{Details, DumpResponse, openoffload, rpc, v1};
+pub use sluice_api::{Details, DumpResponse, Fields, openoffload, rpc, v1};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 pub use self::apply::{Answer, Apply, Receiving, Sending, add, delete, flow, modify};

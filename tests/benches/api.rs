@@ -174,7 +174,7 @@ async fn structures(client: &Client) -> Vec<v1::Flow> {
     let mut pages = client.flows().dump(request).await.unwrap().into_inner();
     let mut flows = Vec::new();
     while let Some(page) = pages.message().await.unwrap() {
-        flows.extend(page.flows.into_iter().map(|status| v1::Flow { ufid: String::new(), ..status.flow.unwrap() }));
+        flows.extend(page.entries.into_iter().map(|status| v1::Flow { ufid: String::new(), ..status.flow.unwrap() }));
     }
     assert!(flows.iter().all(|flow| matches!(flow.r#match.as_ref().unwrap().form, Some(Form::Fields(_)))));
     flows
@@ -263,7 +263,7 @@ fn dump(runtime: &Runtime) -> Value {
                 let mut pages = client.flows().dump(v1::DumpRequest::default()).await.unwrap().into_inner();
                 let mut flows = 0;
                 while let Some(page) = pages.message().await.unwrap() {
-                    flows += page.flows.len();
+                    flows += page.entries.len();
                 }
                 flows
             })

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use sluice_api::v1::apply_response::Answer as Told;
 use sluice_api::v1::operation::Change;
-use sluice_api::{MOST_OPERATIONS, rpc, v1};
+use sluice_api::{Acceptances, MOST_OPERATIONS, rpc, v1};
 use sluice_flow::table::ReplyTo;
-use sluice_flow::{ControllerName, Origin};
+use sluice_flow::{ControllerName, Origin, Ufid};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tonic::{Status, Streaming};
@@ -16,8 +16,11 @@ use super::access::Access;
 use super::errors::{Errors, InputError, call_failed, of_error};
 use super::outcomes::Operations;
 use super::reader::{FlowReader, read_name, read_owner};
-use super::writer::ufid_text;
+use super::writer::rewrite_ufid;
 use crate::service::{AddFlow, DeleteFlow, FlowRequest, ModifyFlow};
+
+/// Bytes of an acceptance without an error, or somewhat more.
+const ACCEPTANCE: usize = 64;
 
 /// Batches of one stream that wait for the log, and whose outcomes are still to be told. With more, the stream is not read from.
 const BATCHES: usize = 4;
@@ -32,7 +35,7 @@ pub(super) type Answer<T> = mpsc::Sender<Result<T, Status>>;
 
 /// A batch that was accepted.
 struct Batch {
-    acceptances: v1::Acceptances,
+    acceptances: Acceptances,
     operations: Arc<Operations>,
     /// The places of those that have an outcome.
     accepted: Vec<usize>,
@@ -136,7 +139,8 @@ fn accept(
     let mut stream = service.stream();
     let settling = Operations::new(operations.iter().map(|operation| operation.id).collect());
     let mut accepted = Vec::with_capacity(operations.len());
-    let mut acceptances = Vec::with_capacity(operations.len());
+    let mut acceptances = Acceptances::with_capacity(operations.len() * ACCEPTANCE);
+    let mut acceptance = v1::Acceptance::default();
     let (reply_to, mut errors) = (ReplyTo::from(settling.clone()), Errors::default());
     for (number, operation) in (0..).zip(operations) {
         let read = read_change(&mut reader, &ports, origin, operation.change.as_ref());
@@ -145,20 +149,20 @@ fn accept(
             let life = accepted.map_err(|error| of_error(&error))?;
             Ok(match request {
                 // Its match may have led to a flow that was given another name.
-                FlowRequest::Modify(_) if !named.is_empty() => {
-                    view.flow(life).map_or(named, |known| ufid_text(known.flow.ufid))
-                }
+                FlowRequest::Modify(_) if named.is_some() => view.flow(life).map(|known| known.flow.ufid).or(named),
                 _ => named,
             })
         });
-        let (ufid, error) = match result {
+        let (named, error) = match result {
             Ok(named) => {
                 accepted.push(number as usize);
                 (named, None)
             }
-            Err(error) => (String::new(), Some(errors.fit(error))),
+            Err(error) => (None, Some(errors.fit(error))),
         };
-        acceptances.push(v1::Acceptance { id: operation.id, ufid, error });
+        (acceptance.id, acceptance.error) = (operation.id, error);
+        rewrite_ufid(&mut acceptance.ufid, named);
+        acceptances.push(&acceptance);
     }
     let stream = stream.accepted();
     // A stream that is gone meanwhile waits for nothing.
@@ -166,7 +170,7 @@ fn accept(
     // A receipt is no use to a caller who goes on to hear the outcome.
     let durable = stream.durable().map_err(|error| call_failed(&error))?;
     let _ = durable.receipt();
-    Ok(Batch { acceptances: v1::Acceptances { acceptances }, operations: settling, accepted })
+    Ok(Batch { acceptances, operations: settling, accepted })
 }
 
 /// What is asked, and the name that the agent gives the flow if the caller gives none.
@@ -175,11 +179,11 @@ fn read_change(
     ports: &sluice_flow::port::PortMap,
     origin: Origin,
     change: Option<&Change>,
-) -> Result<(FlowRequest, String), InputError> {
+) -> Result<(FlowRequest, Option<Ufid>), InputError> {
     let mut read = |flow: &Option<v1::Flow>| {
         let message = flow.as_ref().ok_or_else(|| InputError::new("flow", "it is missing"))?;
         let flow = reader.read(message)?;
-        let named = if message.ufid.is_empty() { ufid_text(flow.ufid) } else { String::new() };
+        let named = message.ufid.is_empty().then_some(flow.ufid);
         Ok((flow, named))
     };
     match change {
@@ -195,7 +199,7 @@ fn read_change(
         }
         Some(Change::Delete(v1::DeleteFlow { name })) => {
             let flow = read_name(name.as_ref(), ports)?;
-            Ok((FlowRequest::Delete(DeleteFlow { flow, of: Some(origin) }), String::new()))
+            Ok((FlowRequest::Delete(DeleteFlow { flow, of: Some(origin) }), None))
         }
     }
 }

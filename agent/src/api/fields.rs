@@ -2,9 +2,8 @@
 
 use std::sync::LazyLock;
 
-use sluice_api::v1;
+use sluice_api::{FieldView, Fields, FieldsWriter, v1};
 use sluice_flow::field::FIELDS;
-use sluice_flow::key::Key;
 use sluice_flow::{Field, MaskedKey, Match};
 
 use super::errors::InputError;
@@ -45,19 +44,23 @@ fn name(field: Field) -> String {
 }
 
 /// Reads a match.
-pub(super) fn read_fields(fields: &v1::MatchFields) -> Result<Match, InputError> {
+pub(super) fn read_fields(fields: &Fields) -> Result<Match, InputError> {
     let mut matching = Match::default();
     // As every text says it, too.
     matching.mask.set(Field::RecircId, Field::RecircId.full_mask());
     let mut is_seen = [false; FIELDS.len()];
-    let mut seen = Vec::with_capacity(fields.fields.len());
-    for v1::MatchField { field: number, value, mask } in &fields.fields {
-        let known = usize::try_from(*number).ok().and_then(|number| BY_NUMBER.get(number).copied().flatten());
+    // Each once at the most.
+    let (mut seen, mut count) = ([Field::RecircId; FIELDS.len()], 0);
+    for view in fields.iter() {
+        let FieldView { field: number, value, mask } =
+            view.map_err(|malformed| InputError::new("match", malformed.to_string()))?;
+        let known = usize::try_from(number).ok().and_then(|number| BY_NUMBER.get(number).copied().flatten());
         let field = known.ok_or_else(|| InputError::new("match", format!("there is no field {number}")))?;
         if std::mem::replace(&mut is_seen[field as usize], true) {
             return Err(InputError::field(field, "it is named twice"));
         }
-        seen.push(field);
+        seen[count] = field;
+        count += 1;
         let value = read_number(field, value)?;
         let mask = if mask.is_empty() { field.full_mask() } else { read_number(field, mask)? };
         if value & !mask != 0 {
@@ -69,11 +72,11 @@ pub(super) fn read_fields(fields: &v1::MatchFields) -> Result<Match, InputError>
         matching.mask.set(field, mask);
         matching.key.set(field, value);
     }
-    for field in seen {
+    for field in &seen[..count] {
         let requirement = field.spec().attribute.spec().requires;
         if !matching.meets(requirement) {
             let needed = "it needs the Ethernet type, and perhaps the protocol, of its header, exactly";
-            return Err(InputError::field(field, needed));
+            return Err(InputError::field(*field, needed));
         }
     }
     Ok(matching)
@@ -94,24 +97,18 @@ fn read_number(field: Field, bytes: &[u8]) -> Result<u128, InputError> {
 }
 
 /// Writes a match; `None` if it looks at bits of no field.
-pub(super) fn write_fields(matching: &MaskedKey<'_>) -> Option<v1::MatchFields> {
+pub(super) fn write_fields(matching: &MaskedKey<'_>) -> Option<Fields> {
     let full = matching.expand();
-    let write = |(field, mask): (Field, u128)| v1::MatchField {
-        field: number(field).into(),
-        value: write_number(&full.key, field).into(),
-        mask: if mask == field.full_mask() { Vec::new() } else { number_bytes(mask, field) }.into(),
-    };
-    Some(v1::MatchFields { fields: full.fields()?.into_iter().map(write).collect() })
-}
-
-fn write_number(key: &Key, field: Field) -> Vec<u8> {
-    number_bytes(key.get(field), field)
-}
-
-/// As many bytes as the field has.
-fn number_bytes(number: u128, field: Field) -> Vec<u8> {
-    let length = field.spec().width.div_ceil(8) as usize;
-    number.to_be_bytes()[16 - length..].to_vec()
+    let mut writer = FieldsWriter::default();
+    for (field, mask) in full.fields()? {
+        let is_exact = mask == field.full_mask();
+        let (value, mask) = (full.key.get(field).to_be_bytes(), mask.to_be_bytes());
+        // As many bytes as the field has.
+        let unused = 16 - field.spec().width.div_ceil(8) as usize;
+        let mask = if is_exact { &[] } else { &mask[unused..] };
+        writer.push(FieldView { field: number(field).into(), value: &value[unused..], mask });
+    }
+    Some(writer.into())
 }
 
 #[cfg(test)]
@@ -151,7 +148,7 @@ mod tests {
             mask: mask.unwrap_or_default().to_vec().into(),
         };
         let error = |fields: &[v1::MatchField]| {
-            read_fields(&v1::MatchFields { fields: fields.to_vec() }).unwrap_err().to_string()
+            read_fields(&Fields::from(&v1::MatchFields { fields: fields.to_vec() })).unwrap_err().to_string()
         };
         let port = field(v1::Field::InPort, &[1], None);
         assert_eq!(error(&[port.clone(), port.clone()]), "match: in_port: it is named twice");

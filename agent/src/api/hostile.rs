@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use sluice_api::v1;
+use sluice_api::{FieldView, v1};
 use sluice_flow::port::PortMap;
 use sluice_flow::ufid::Seed;
 use sluice_flow::{MaskedKey, Origin};
@@ -53,6 +53,11 @@ fn read<M: prost::Message + Default>(bytes: &[u8]) -> Option<M> {
     M::decode(bytes).ok()
 }
 
+/// A field that was read by the library.
+fn view(v1::MatchField { field, value, mask }: &v1::MatchField) -> FieldView<'_> {
+    FieldView { field: *field, value, mask }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -60,7 +65,14 @@ proptest! {
     fn no_message_is_more_than_a_reason(bytes in changed()) {
         let (ports, seed) = (PortMap::default(), Seed([0; 16]));
         let mut reader = FlowReader::new(&ports, &seed, Origin::Controller("hostile".parse().unwrap()));
-        if let Some(flow) = read::<v1::Flow>(&bytes) && let Ok(flow) = reader.read(&flow) {
+        let flow = read::<v1::Flow>(&bytes);
+        let form = flow.as_ref().and_then(|flow| flow.r#match.as_ref()?.form.as_ref());
+        if let Some(v1::r#match::Form::Fields(fields)) = form {
+            let views: Result<Vec<_>, _> = fields.iter().collect();
+            let read = fields.read();
+            prop_assert_eq!(views.ok(), read.as_ref().ok().map(|message| message.fields.iter().map(view).collect()));
+        }
+        if let Some(flow) = flow && let Ok(flow) = reader.read(&flow) {
             let fields = write_fields(&flow.matching());
             prop_assert!(fields.is_some(), "what was read can be written");
         }

@@ -64,7 +64,7 @@ impl<'a> FlowWriter<'a> {
             status.owner = owner.to_string();
         }
         let message = status.flow.get_or_insert_default();
-        rewrite(&mut message.ufid, |text| LineWriter::push_ufid(text, flow.ufid));
+        rewrite_ufid(&mut message.ufid, Some(flow.ufid));
         rewrite(&mut message.actions, |text| lines.push_actions(text, &flow.actions));
         message.priority = flow.priority.get().into();
         message.idle_timeout = flow.expiry.idle.and_then(|span| span.try_into().ok());
@@ -90,10 +90,15 @@ fn rewrite(text: &mut String, write: impl FnOnce(&mut Vec<u8>)) {
     *text = utf8(bytes);
 }
 
+/// Writes a UFID over another text, or none.
+pub(super) fn rewrite_ufid(text: &mut String, ufid: Option<Ufid>) {
+    rewrite(text, |text| ufid.into_iter().for_each(|ufid| LineWriter::push_ufid(text, ufid)));
+}
+
 pub(super) fn ufid_text(ufid: Ufid) -> String {
-    let mut text = Vec::with_capacity(Ufid::TEXT_LENGTH);
-    LineWriter::push_ufid(&mut text, ufid);
-    utf8(text)
+    let mut text = String::with_capacity(Ufid::TEXT_LENGTH);
+    rewrite_ufid(&mut text, Some(ufid));
+    text
 }
 
 fn utf8(text: Vec<u8>) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sluice_client::{add, delete, flow, modify, v1};
+use sluice_client::{Fields, add, delete, flow, modify, v1};
 use sluice_flow::MaskedKey;
 use sluice_flow::text::{Style, write_actions, write_key};
 use sluice_tests::daemon::{CONFIG, Daemon};
@@ -112,7 +112,7 @@ fn parsed(text: &str) -> sluice_flow::Match {
     sluice_flow::text::parse_key(&text, &()).unwrap().matching
 }
 
-fn fields(status: &v1::FlowStatus) -> Option<&v1::MatchFields> {
+fn fields(status: &v1::FlowStatus) -> Option<&Fields> {
     match status.flow.as_ref()?.r#match.as_ref()?.form.as_ref()? {
         v1::r#match::Form::Fields(fields) => Some(fields),
         v1::r#match::Form::Text(_) => None,

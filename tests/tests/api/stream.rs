@@ -65,7 +65,7 @@ pub(crate) async fn dump(client: &Client, filter: v1::Filter, form: v1::MatchFor
     let mut pages = client.flows().dump(request).await.unwrap().into_inner();
     let mut flows = Vec::new();
     while let Some(page) = soon("a page", pages.message()).await.unwrap() {
-        flows.extend(page.flows);
+        flows.extend(page.entries);
     }
     flows
 }
