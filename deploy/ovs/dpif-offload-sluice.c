@@ -95,6 +95,7 @@ struct sluice_name {
     ovs_u128 ufid;
     /* When a refused one may be sent again, and how long after it was refused that is. */
     long long int until, wait;
+    struct dpif_flow_stats counted; /* What was counted for a double while the agent had it. */
 };
 
 /* A recirculation id that a flow of the kernel's datapath leads to. */
@@ -103,14 +104,21 @@ struct sluice_chain {
     uint32_t number;
 };
 
+/* What is counted for a meter, in lives that an agent may end and begin anew. */
+struct sluice_count {
+    uint64_t over; /* The life that was counted under its number when it was made, of an earlier meter; 0 for none. */
+    uint64_t life; /* The one that was counted when it was last looked at; 0 for none. */
+    struct dpif_flow_stats now;    /* What was counted in that one. */
+    struct dpif_flow_stats before; /* What was counted in those before it. */
+};
+
 /* A meter. The kernel's datapath has it as well, and limits by it what it forwards itself. */
 struct sluice_meter {
     struct hmap_node node; /* In 'meters', by its number. */
     uint32_t id;
     bool is_kbps;
     uint32_t rate, burst;
-    struct dpif_flow_stats reached, dropped; /* What agents have counted that are gone. */
-    uint64_t over[2]; /* The lives that were counted under its number when it was made, of an earlier meter; 0 for none. */
+    struct sluice_count counts[2]; /* What has reached it, and what it has dropped. */
 };
 
 /* The memory of docs/feedback.md. */
@@ -330,22 +338,42 @@ meter_read(const struct sluice_offload *sluice, uint32_t id, uint32_t which, uin
     return memory_read(&sluice->memory, &name, over, counted);
 }
 
-/* Reads what this agent and those before it have counted for a meter. */
 static void
-meter_stats(const struct sluice_offload *sluice, const struct sluice_meter *meter, struct dpif_flow_stats *reached,
-            struct dpif_flow_stats *dropped)
+count_end_life(struct sluice_count *count)
 {
-    struct dpif_flow_stats *stats[] = { reached, dropped };
+    count->before.n_packets += count->now.n_packets;
+    count->before.n_bytes += count->now.n_bytes;
+    memset(&count->now, 0, sizeof count->now);
+    count->life = 0;
+}
 
-    *reached = meter->reached;
-    *dropped = meter->dropped;
-    for (uint32_t i = 0; i < ARRAY_SIZE(stats); i++) {
+/* Looks at what was counted. It never goes back, as when an agent ends the life of a meter whose number somebody has taken. */
+static void
+meter_look(const struct sluice_offload *sluice, struct sluice_meter *meter)
+{
+    for (uint32_t i = 0; i < ARRAY_SIZE(meter->counts); i++) {
+        struct sluice_count *count = &meter->counts[i];
         struct dpif_flow_stats counted;
+        uint64_t life = meter_read(sluice, meter->id, i, count->over, &counted);
 
-        if (meter_read(sluice, meter->id, i, meter->over[i], &counted)) {
-            stats[i]->n_packets += counted.n_packets;
-            stats[i]->n_bytes += counted.n_bytes;
+        if (life && life != count->life) {
+            count_end_life(count);
+            count->life = life;
         }
+        if (life && counted.n_packets >= count->now.n_packets && counted.n_bytes >= count->now.n_bytes) {
+            count->now = counted;
+        }
+    }
+}
+
+/* The agent that counts is gone. */
+static void
+meter_end_lives(const struct sluice_offload *sluice, struct sluice_meter *meter)
+{
+    meter_look(sluice, meter);
+    for (uint32_t i = 0; i < ARRAY_SIZE(meter->counts); i++) {
+        count_end_life(&meter->counts[i]);
+        meter->counts[i].over = 0;
     }
 }
 
@@ -539,17 +567,11 @@ remember_name(struct hmap *names, const ovs_u128 *ufid)
     return name;
 }
 
-/* Forgets a flow; false if there was nothing to forget. */
-static bool
-forget_name(struct hmap *names, const ovs_u128 *ufid)
+static void
+forget_name(struct hmap *names, struct sluice_name *name)
 {
-    struct sluice_name *name = name_find(names, ufid);
-
-    if (name) {
-        hmap_remove(names, &name->node);
-        free(name);
-    }
-    return name != NULL;
+    hmap_remove(names, &name->node);
+    free(name);
 }
 
 /* Refused flows. What the device has not taken it may take later: it has room again, or a port or a neighbour is there. A flow that has traffic all
@@ -597,8 +619,7 @@ review_refused(struct sluice_offload *sluice)
         if (now < name->until) {
             sluice->look_at = MIN(sluice->look_at, name->until);
         } else if (!flow_find(&sluice->moving, &name->ufid)) {
-            hmap_remove(&sluice->refused, &name->node);
-            free(name);
+            forget_name(&sluice->refused, name);
         }
     }
 }
@@ -640,8 +661,7 @@ disconnect(struct sluice_offload *sluice, const char *why)
     forget_flows(&sluice->moving);
     forget_refused(sluice);
     HMAP_FOR_EACH (meter, node, &sluice->meters) {
-        meter_stats(sluice, meter, &meter->reached, &meter->dropped);
-        memset(meter->over, 0, sizeof meter->over);
+        meter_end_lives(sluice, meter);
     }
     memory_forget(&sluice->memory);
 }
@@ -965,7 +985,7 @@ put_orphans(struct sluice_offload *sluice, struct dpif *dpif)
         dpif->dpif_class->operate(dpif, &ops, 1);
         if (op.error == EEXIST) {
             /* Two packets of one flow came before it was anywhere, and each has given it a UFID. ovs-vswitchd will delete both. */
-            remember_name(&sluice->doubles, &flow->ufid);
+            flow_tell(flow, &remember_name(&sluice->doubles, &flow->ufid)->counted);
         } else if (op.error) {
             VLOG_WARN("a flow that Sluice does not have is not taken by the datapath: %s", ovs_strerror(op.error));
         }
@@ -1210,6 +1230,7 @@ static int
 flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
 {
     const struct match *match;
+    struct sluice_name *double_name;
     struct sluice_flow *flow;
     struct match place;
 
@@ -1234,9 +1255,10 @@ flow_put(struct sluice_offload *sluice, struct dpif_flow_put *put)
         send_flow(sluice, flow, OVS_FLOW_CMD_SET);
         return 0;
     }
-    if (put->flags & DPIF_FP_CREATE) {
-        forget_name(&sluice->doubles, put->ufid);
-    } else if (name_find(&sluice->doubles, put->ufid)) {
+    double_name = name_find(&sluice->doubles, put->ufid);
+    if (double_name && put->flags & DPIF_FP_CREATE) {
+        forget_name(&sluice->doubles, double_name);
+    } else if (double_name) {
         /* It is changed under its other name. */
         if (put->stats) {
             memset(put->stats, 0, sizeof *put->stats);
@@ -1277,15 +1299,17 @@ datapath_del(struct dpif *dpif, const struct dpif_flow_del *del)
     return op.error;
 }
 
-/* Deletes a flow that the datapath may not know by this name, of which ovs-vswitchd would warn. */
+/* Deletes a flow that the datapath may not know by this name, of which ovs-vswitchd would warn. It takes what it was shown of the flow, while the
+ * agent had it, from what it is told now. */
 static int
-double_del(struct dpif *dpif, const struct dpif_flow_del *del)
+double_del(struct sluice_offload *sluice, struct sluice_name *name, struct dpif *dpif, const struct dpif_flow_del *del)
 {
     int error = datapath_del(dpif, del);
 
     if (error == ENOENT && del->stats) {
-        memset(del->stats, 0, sizeof *del->stats);
+        *del->stats = name->counted;
     }
+    forget_name(&sluice->doubles, name);
     return error == ENOENT ? 0 : error;
 }
 
@@ -1314,9 +1338,10 @@ static int
 flow_del(struct sluice_offload *sluice, struct dpif *dpif, struct dpif_flow_del *del)
 {
     struct sluice_flow *flow = del->ufid ? flow_find(&sluice->flows, del->ufid) : NULL;
+    struct sluice_name *name = del->ufid ? name_find(&sluice->doubles, del->ufid) : NULL;
 
-    if (!flow && del->ufid && forget_name(&sluice->doubles, del->ufid)) {
-        return double_del(dpif, del);
+    if (!flow && name) {
+        return double_del(sluice, name, dpif, del);
     }
     if (!flow) {
         flow = del->ufid ? flow_find(&sluice->returned, del->ufid) : NULL;
@@ -1606,8 +1631,8 @@ sluice_meter_set(const struct dpif_offload *offload, ofproto_meter_id id, struct
 
         meter = xzalloc(sizeof *meter);
         meter->id = id.uint32;
-        for (uint32_t i = 0; i < ARRAY_SIZE(meter->over); i++) {
-            meter->over[i] = meter_read(sluice, meter->id, i, 0, &counted);
+        for (uint32_t i = 0; i < ARRAY_SIZE(meter->counts); i++) {
+            meter->counts[i].over = meter_read(sluice, meter->id, i, 0, &counted);
         }
         hmap_insert(&sluice->meters, &meter->node, hash_int(meter->id, 0));
     }
@@ -1621,20 +1646,22 @@ sluice_meter_set(const struct dpif_offload *offload, ofproto_meter_id id, struct
 
 /* Adds what agents have counted for a meter to what the kernel's datapath has. */
 static int
-meter_add_stats(const struct sluice_offload *sluice, const struct sluice_meter *meter, struct ofputil_meter_stats *stats)
+meter_add_stats(const struct sluice_offload *sluice, struct sluice_meter *meter, struct ofputil_meter_stats *stats)
 {
-    struct dpif_flow_stats reached, dropped;
+    const struct sluice_count *reached, *dropped;
 
     if (!meter) {
         return ENOENT;
     }
     if (stats) {
-        meter_stats(sluice, meter, &reached, &dropped);
-        stats->packet_in_count += reached.n_packets;
-        stats->byte_in_count += reached.n_bytes;
+        meter_look(sluice, meter);
+        reached = &meter->counts[0];
+        dropped = &meter->counts[1];
+        stats->packet_in_count += reached->before.n_packets + reached->now.n_packets;
+        stats->byte_in_count += reached->before.n_bytes + reached->now.n_bytes;
         if (stats->n_bands && stats->bands) {
-            stats->bands[0].packet_count += dropped.n_packets;
-            stats->bands[0].byte_count += dropped.n_bytes;
+            stats->bands[0].packet_count += dropped->before.n_packets + dropped->now.n_packets;
+            stats->bands[0].byte_count += dropped->before.n_bytes + dropped->now.n_bytes;
         }
     }
     return 0;

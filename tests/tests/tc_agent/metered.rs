@@ -19,9 +19,24 @@ pub(crate) fn meters_that_ovs_hands_over_limit_in_the_device_and_are_counted_in_
     run("modprobe --all openvswitch act_police");
     let switch = Switch::set_up();
     let vswitchd = handed_over::start_ovs(&switch, PORTS);
-    limit(&switch, &vswitchd, handed_over::TABLE, &|daemon| {
-        is_shown_as(&vswitchd, "dp:sluice") && is_forwarded(daemon)
+    let is_in_device = |daemon: &Daemon| is_shown_as(&vswitchd, "dp:sluice") && is_forwarded(daemon);
+    let daemon = limit(&switch, &vswitchd, handed_over::TABLE, &is_in_device);
+
+    // What it has counted is not taken back when an operator takes its number.
+    vswitchd.meter("add-meter", PLENTY);
+    set_metered_rules(&vswitchd);
+    let mut sent = 0;
+    eventually("the flow is in the device", || {
+        sent += stream::sent_from(SOURCE, 1);
+        is_in_device(&daemon)
     });
+    sent += stream::sent_from(SOURCE, 50);
+    eventually("the meter has counted all", || metered(&vswitchd)[0] == sent);
+    let shown = daemon.sluice(&["show-meters"]).out;
+    let number = shown.split_once("meter:").unwrap().1.split(',').next().unwrap();
+    assert_eq!(daemon.sluice(&["add-meter", number, "--pps=3"]).code, Some(0));
+    eventually("the flow has no rule any more", || !is_forwarded(&daemon));
+    assert!(metered(&vswitchd)[0] >= sent);
 }
 
 /// The kernel tells nobody at which rate a meter limits, so that the library in ovs-vswitchd does.
