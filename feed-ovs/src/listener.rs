@@ -15,8 +15,8 @@ use sluice_netdev::netlink::message::Messages;
 use crate::families::Families;
 use crate::kernel::{Kernel, KernelError};
 
-/// Larger than any notification, which tells of one flow.
-const RECEIVE_BUFFER: usize = 1 << 16;
+/// Larger than any notification, which tells of one flow: actions alone may be as long as an attribute is, 64 KiB.
+const RECEIVE_BUFFER: usize = 1 << 17;
 /// Datagrams that are taken before the caller has its turn again.
 const TURN: usize = 1024;
 

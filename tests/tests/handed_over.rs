@@ -268,6 +268,16 @@ fn many_flows_that_are_given_back_at_once_all_arrive_though_each_is_deleted_befo
 }
 
 #[test]
+fn a_flow_with_as_many_actions_as_an_attribute_holds_does_not_end_the_connection() {
+    let daemon = Daemon::start(CONFIG);
+    let vswitchd = Provider::connect_to(&daemon, PORTS);
+    // Of eight bytes each, in the 65,531 that Open vSwitch has for them (`nl_attr_oversized`).
+    put(&vswitchd, NEW, 7, UDP, &vec!["2"; 8_191].join(","));
+    put(&vswitchd, NEW, 8, TCP, "2");
+    eventually("the device has the next one", || actions_of(&daemon, 8).is_some());
+}
+
+#[test]
 fn without_an_ovs_vswitchd_and_with_one_that_makes_no_sense_there_are_no_flows() {
     let daemon = Daemon::start(CONFIG);
     for sends_nonsense in [false, true] {
