@@ -81,6 +81,25 @@ impl Kernel {
         Ok(datapaths)
     }
 
+    /// Returns the datapath of this name, if there is one. It is asked for ten times a second, which costs less than to read all of them.
+    pub fn datapath(&mut self, name: &str) -> Result<Option<Datapath>, KernelError> {
+        const NAME: u16 = 1;
+        let mut found = None;
+        let body = |writer: &mut Writer<'_>| {
+            writer.raw(&0u32.to_ne_bytes());
+            writer.put_text(NAME, name);
+        };
+        let command = (GET, DATAPATH_VERSION);
+        let asked = self.request(self.families.datapath.number, command, flag::REQUEST, body, &mut |payload| {
+            found = Some(Datapath::read(payload)?);
+            Ok(())
+        });
+        match asked {
+            Err(KernelError::Io(reason)) if reason.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(None),
+            asked => asked.map(|()| found),
+        }
+    }
+
     /// Returns the ports of a datapath.
     pub fn vports(&mut self, datapath: u32) -> Result<Vec<Vport>, KernelError> {
         let mut vports = Vec::new();
@@ -165,7 +184,13 @@ impl Kernel {
                     continue;
                 }
                 match message.answer()? {
-                    Answer::Content(content) => see(content.payload)?,
+                    Answer::Content(content) => {
+                        see(content.payload)?;
+                        if flags == flag::REQUEST {
+                            // It is all of the answer.
+                            return Ok(());
+                        }
+                    }
                     Answer::Done(0) => return Ok(()),
                     Answer::Done(errno) => return Err(io::Error::from_raw_os_error(errno).into()),
                     Answer::Acknowledgement(told) if told.errno != 0 => {

@@ -103,10 +103,12 @@ impl Listener {
 
     /// Waits for changes, at most so long, and passes on those that have come.
     pub fn receive(&mut self, at_most: Duration, see: &mut dyn FnMut(Notification<'_>)) -> Result<Heard, KernelError> {
-        let timeout = Timespec::try_from(at_most).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
-        match poll(&mut [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)], Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(io::Error::from(errno).into()),
+        if !at_most.is_zero() {
+            let timeout = Timespec::try_from(at_most).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+            match poll(&mut [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)], Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
         }
         for _ in 0..TURN {
             let length = match recv(self.socket.as_fd(), &mut self.received[..], RecvFlags::empty()) {

@@ -37,7 +37,8 @@ const FAMILIES: Families = Families {
     flow: Family { number: 0x12, group: 0 },
     meter: Some(0x13),
 };
-/// How long it is waited for messages while the device has not said of all flows whether it takes them; and while it has.
+/// How long it is waited for messages while the device has not said of all flows whether it takes them, and then as long again as the oldest has
+/// waited; and how long while it has.
 const SOON: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a flow may wait for the way to its next hop. The kernel has asked a neighbour twice by then (`retrans_time_ms`).
@@ -208,7 +209,8 @@ impl Session<'_> {
 
     fn hear(&mut self) -> Result<(), Trouble> {
         let Self { listener, follower, unanswered: Unanswered { pending, .. }, given_back, .. } = self;
-        let at_most = if pending.is_empty() && given_back.names.is_empty() { LOOK } else { SOON };
+        let until_answered = pending.front().map_or(LOOK, |(_, since)| since.elapsed().clamp(SOON, LOOK));
+        let at_most = if given_back.names.is_empty() { until_answered } else { SOON };
         let mut failed = None;
         listener.receive(at_most, &mut |notification| match take(follower, notification) {
             Ok(put) => pending.extend(put.map(|ufid| (ufid, Instant::now()))),
@@ -361,7 +363,7 @@ fn take(follower: &mut Follower<'_>, notification: Notification<'_>) -> Result<O
         // Of ovs-vswitchd, or by the agent of the kernel, where it is known by its name.
         let asks_kernel = || {
             let mut kernel = Kernel::open().ok()?;
-            let known = kernel.datapaths().ok()?.into_iter().find(|known| known.name == datapath.name)?;
+            let known = kernel.datapath(&datapath.name).ok()??;
             Some(can_go_on(&mut kernel, &known))
         };
         let go_on = follower.options.shares_recirculation

@@ -234,6 +234,5 @@ pub(super) fn can_go_on(kernel: &mut Kernel, datapath: &Datapath) -> bool {
 }
 
 fn find(kernel: &mut Kernel, options: &Options) -> Result<Datapath, Trouble> {
-    let datapaths = kernel.datapaths()?;
-    datapaths.into_iter().find(|datapath| datapath.name == options.datapath).ok_or(Trouble::NoDatapath)
+    kernel.datapath(&options.datapath)?.ok_or(Trouble::NoDatapath)
 }
