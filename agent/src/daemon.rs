@@ -41,7 +41,7 @@ use crate::observe::metrics::Metrics;
 use crate::observe::readiness::readiness;
 use crate::preflight::{preflight, warn_of_others};
 use crate::reload::{Reloader, Reloads, Reply, located};
-use crate::source;
+use crate::source::Sources;
 
 use self::ending::Ending;
 
@@ -256,6 +256,7 @@ impl Daemon {
         let opened = open_journal(&config, &clock)?;
         let objects = config.persist.then(|| ObjectsFile::open(&config.state_dir())).transpose()?;
         let keeping = Keeping { journal: opened.as_ref().map(|opened| opened.journal.clone()), objects };
+        let sources = if options.sweep { Sources::default() } else { Sources::new(&config)? };
         let (agent, parts) = Agent::open(config, seed, clock, keeping).map_err(|error| located(&places, error))?;
         agent.recent.note_reload(true, SystemTime::now());
         agent.events.note(concat!("started, version ", env!("CARGO_PKG_VERSION")));
@@ -292,7 +293,7 @@ impl Daemon {
         daemon.serve_mirror(&mut lifecycle, mirror_listener);
         daemon.serve_api(&mut lifecycle, api);
         daemon.serve_control(&mut lifecycle, (listener, group), metrics, ask)?;
-        source::run(&daemon.agent, &mut lifecycle)?;
+        sources.run(&daemon.agent, &mut lifecycle)?;
         let capabilities = daemon.agent.backend.capabilities();
         tracing::info!(
             "running on {}; a packet without a flow is {}, in a later chain {}",

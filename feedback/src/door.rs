@@ -27,14 +27,20 @@ pub struct Peer {
 ///
 /// Everybody may connect whom the folder lets in, for ovs-vswitchd runs as root here and as a user of its own there. The kernel says whose
 /// process it is, and only root's and the agent's own user's are let in.
-pub struct Door {
+pub struct Door(Socket);
+
+/// The same before anybody can connect, who would wait for an answer.
+pub struct ClosedDoor(Socket);
+
+/// A socket that has its name for as long as it is there.
+struct Socket {
     path: PathBuf,
     listener: OwnedFd,
 }
 
-impl Door {
-    /// Listens. A socket that nobody listens at any more is replaced.
-    pub fn open(path: &Path) -> io::Result<Self> {
+impl ClosedDoor {
+    /// Makes the socket. One that nobody listens at any more is replaced.
+    pub fn new(path: &Path) -> io::Result<Self> {
         let address = SocketAddrUnix::new(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let new = || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
@@ -45,16 +51,29 @@ impl Door {
         }
         let listener = new()?;
         bind(&listener, &address)?;
+        let socket = Socket { path: path.to_owned(), listener };
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
-        listen(&listener, 16)?;
-        Ok(Self { path: path.to_owned(), listener })
+        Ok(Self(socket))
+    }
+
+    /// Listens.
+    pub fn open(self) -> io::Result<Door> {
+        listen(&self.0.listener, 16)?;
+        Ok(Door(self.0))
+    }
+}
+
+impl Door {
+    /// Makes the socket and listens.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        ClosedDoor::new(path)?.open()
     }
 
     /// Lets the next process in that waits, or turns it away and says whose it was. Never waits.
     pub fn next(&self) -> Option<Result<Peer, u32>> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
-            let socket = accept_with(&self.listener, flags).ok()?;
+            let socket = accept_with(&self.0.listener, flags).ok()?;
             let Ok(libc::ucred { uid, pid, .. }) = ancillary::peer(socket.as_fd()) else { continue };
             let is_let_in = uid == 0 || uid == rustix::process::geteuid().as_raw();
             if !is_let_in {
@@ -69,11 +88,11 @@ impl Door {
 
 impl AsFd for Door {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
+        self.0.listener.as_fd()
     }
 }
 
-impl Drop for Door {
+impl Drop for Socket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }

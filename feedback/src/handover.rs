@@ -92,9 +92,14 @@ struct Reader {
 }
 
 impl Handover {
+    /// Nobody has come yet.
+    pub const fn at(door: Door) -> Self {
+        Self { door, peers: Vec::new() }
+    }
+
     /// Listens. A socket that nobody listens at any more is replaced.
     pub fn bind(path: &Path) -> io::Result<Self> {
-        Ok(Self { door: Door::open(path)?, peers: Vec::new() })
+        Ok(Self::at(Door::open(path)?))
     }
 
     /// Waits until somebody wants something, at most so long; says whether somebody does.

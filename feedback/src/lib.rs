@@ -61,7 +61,7 @@ mod records;
 mod status;
 
 pub use attachment::Attachment;
-pub use door::{Door, Peer};
+pub use door::{ClosedDoor, Door, Peer};
 pub use handover::{Event, Handover, Offered, SOCKET};
 pub use memory::{Refusal, SEALS, Shape};
 pub use meters::{COUNT as METER_COUNT, MeterCount, MeterSetter, Setting, SettingKind};

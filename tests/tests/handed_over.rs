@@ -2,8 +2,9 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
@@ -11,7 +12,7 @@ use sluice_feedback::layout::{RECORD, RECORDS};
 use sluice_feedback::protocol::{Message, Received, receive, send};
 use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::{FlowState, Ufid};
-use sluice_tests::daemon::Daemon;
+use sluice_tests::daemon::{Daemon, binary, new_folder, run};
 use sluice_tests::openvswitch::provider::{DELETED, FLOW, NEW, Provider, SET, Vport, flow_message, name};
 use sluice_tests::world::eventually;
 
@@ -275,6 +276,28 @@ fn a_flow_with_as_many_actions_as_an_attribute_holds_does_not_end_the_connection
     put(&vswitchd, NEW, 7, UDP, &vec!["2"; 8_191].join(","));
     put(&vswitchd, NEW, 8, TCP, "2");
     eventually("the device has the next one", || actions_of(&daemon, 8).is_some());
+}
+
+#[test]
+fn a_start_without_a_socket_for_ovs_vswitchd_is_refused_before_the_device_is_touched() {
+    let folder = new_folder();
+    let config = folder.join("sluiced.toml");
+    for socket in ["ovs-flows.sock", "ovs-feedback.sock"] {
+        let in_its_place = folder.join("run").join(socket);
+        fs::create_dir_all(&in_its_place).unwrap();
+        // A device that is not there, which would be said else.
+        let text = format!(
+            "backend = \"dv\"\ndevice = \"no-such-device\"\nmetrics = \"none\"\nlock_dir = \"{0}\"\nstate_dir = \"{0}/state\"\n\
+             run_dir = \"{0}/run\"\n[source.ovs]\nhanded_over = true\n",
+            folder.display()
+        );
+        fs::write(&config, text).unwrap();
+        let refused = run(Command::new(binary("sluiced")).arg("--config").arg(&config));
+        let said = format!("cannot make the socket {}", in_its_place.display());
+        assert!(refused.code == Some(2) && refused.err.contains(&said), "{refused:?}");
+        fs::remove_dir(in_its_place).unwrap();
+    }
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

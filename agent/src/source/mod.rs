@@ -45,15 +45,25 @@ impl Reports {
     }
 }
 
-/// Runs the sources of the configuration. When they are stopped, the rules of their flows are taken out: nobody would say any more when a
-/// flow ends.
-pub fn run(agent: &Arc<Agent>, lifecycle: &mut Lifecycle) -> io::Result<()> {
-    for mut source in configured(&agent.config()).map_err(io::Error::other)? {
-        let agent = agent.clone();
-        let name = format!("source-{}", source.origin().name());
-        lifecycle.thread(&name, STOP_DEADLINE, move |stop| bring(&mut *source, &agent, &stop, ANSWER_TIME))?;
+/// The sources of the configuration.
+#[derive(Default)]
+pub struct Sources(Vec<Box<dyn Source>>);
+
+impl Sources {
+    /// Makes what they need. Nobody can connect to them before they run.
+    pub fn new(config: &Config) -> Result<Self, FeedbackError> {
+        configured(config).map(Self)
     }
-    Ok(())
+
+    /// Runs them. When they are stopped, the rules of their flows are taken out: nobody would say any more when a flow ends.
+    pub fn run(self, agent: &Arc<Agent>, lifecycle: &mut Lifecycle) -> io::Result<()> {
+        for mut source in self.0 {
+            let agent = agent.clone();
+            let name = format!("source-{}", source.origin().name());
+            lifecycle.thread(&name, STOP_DEADLINE, move |stop| bring(&mut *source, &agent, &stop, ANSWER_TIME))?;
+        }
+        Ok(())
+    }
 }
 
 fn configured(config: &Config) -> Result<Vec<Box<dyn Source>>, FeedbackError> {
@@ -94,9 +104,9 @@ fn datapath(ovs: &OvsSource, config: &Config) -> Result<Box<dyn Source>, Feedbac
         interval: config.poll_interval,
     };
     Ok(if ovs.handed_over {
-        Box::new(HandedOverSource::open(options, &config.run_dir.join(FLOWS_SOCKET))?)
+        Box::new(HandedOverSource::new(options, &config.run_dir.join(FLOWS_SOCKET))?)
     } else {
-        Box::new(DatapathSource::open(options)?)
+        Box::new(DatapathSource::new(options)?)
     })
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sluice_feedback::{CreateError, Event, Handover, Publisher, Setting, Totals};
+use sluice_feedback::{ClosedDoor, CreateError, Event, Handover, Publisher, Setting, Totals};
 use sluice_flow::Ufid;
 use sluice_flow::source::Standing;
 
@@ -14,15 +14,48 @@ use crate::wire::now;
 /// A library that tells of meters asks within so long.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why nothing can be told to ovs-vswitchd.
+/// Why ovs-vswitchd could not be heard or told anything.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedbackError {
     /// There is no memory to share.
     #[error("the shared memory of the feedback: {0}")]
     Memory(#[from] CreateError),
-    /// The library could not ask for it.
-    #[error("the socket of the feedback: {0}")]
-    Socket(#[from] io::Error),
+    /// It could not connect.
+    #[error("cannot make the socket {}: {source}", path.display())]
+    Socket {
+        /// Where it should be.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Makes a socket at which nobody can connect yet.
+pub(super) fn closed_door(path: &Path) -> Result<ClosedDoor, FeedbackError> {
+    ClosedDoor::new(path).map_err(|source| FeedbackError::Socket { path: path.to_owned(), source })
+}
+
+/// What the feedback needs, while nobody can ask for it yet.
+pub(super) struct PreparedFeedback {
+    publisher: Publisher,
+    door: ClosedDoor,
+    wants_meters: bool,
+}
+
+impl PreparedFeedback {
+    /// Makes the memory for so many flows, and a socket at which the library asks for it, which may be what tells of meters.
+    pub(super) fn new(socket: &Path, flows: usize, wants_meters: bool) -> Result<Self, FeedbackError> {
+        let epoch = u64::try_from(now().as_nanos()).unwrap_or_default();
+        Ok(Self { publisher: Publisher::create(flows, epoch)?, door: closed_door(socket)?, wants_meters })
+    }
+
+    /// Lets the library ask.
+    pub(super) fn open(self) -> io::Result<Feedback> {
+        let Self { publisher, door, wants_meters } = self;
+        let handover = Handover::at(door.open()?);
+        let (was_asked, is_full, told) = Default::default();
+        Ok(Feedback { publisher, handover, begun: Instant::now(), was_asked, told, is_full, wants_meters })
+    }
 }
 
 /// The agent's end of the feedback.
@@ -65,15 +98,6 @@ struct Count {
 }
 
 impl Feedback {
-    /// Makes the memory for so many flows, and a socket at which the library asks for it, which may be what tells of meters.
-    pub(super) fn open(socket: &Path, flows: usize, wants_meters: bool) -> Result<Self, FeedbackError> {
-        let epoch = u64::try_from(now().as_nanos()).unwrap_or_default();
-        let (publisher, handover) = (Publisher::create(flows, epoch)?, Handover::bind(socket)?);
-        let begun = Instant::now();
-        let (was_asked, is_full, told) = Default::default();
-        Ok(Self { publisher, handover, begun, was_asked, told, is_full, wants_meters })
-    }
-
     /// Answers the library. Never waits.
     pub(super) fn serve(&mut self) {
         for event in self.handover.serve(&mut self.publisher) {
@@ -226,7 +250,7 @@ mod tests {
 
     /// One that may tell.
     fn asked(folder: &Path) -> Feedback {
-        let mut feedback = Feedback::open(&folder.join("feedback"), 16, false).unwrap();
+        let mut feedback = PreparedFeedback::new(&folder.join("feedback"), 16, false).unwrap().open().unwrap();
         feedback.was_asked = true;
         feedback
     }
@@ -290,7 +314,7 @@ mod tests {
 
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("feedback");
-        let mut feedback = Feedback::open(&path, 16, false).unwrap();
+        let mut feedback = PreparedFeedback::new(&path, 16, false).unwrap().open().unwrap();
         // However late it comes.
         feedback.begun = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
         feedback.tell(&standing(3));

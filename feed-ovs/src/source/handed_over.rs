@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
-use sluice_feedback::{Door, MeterCount, Peer};
+use sluice_feedback::{ClosedDoor, Door, MeterCount, Peer};
 use sluice_flow::source::{Intake, Source, SourceReport, Standing};
 use sluice_flow::{Cause, FlowState, Origin, Ufid};
 
-use super::feedback::Feedback;
+use super::feedback::{Feedback, PreparedFeedback, closed_door};
 use super::flows::Flows;
 use super::follower::{BEGINS_AGAIN, Follower, GOES_ON, Looked};
 use super::left::Left;
 use super::meters::Meters;
 use super::ports::Ports;
 use super::session::{Trouble, can_go_on};
-use super::{FeedbackError, Options, take_out, take_out_meters};
+use super::{FeedbackError, Options, open_feedback, prepare_feedback, take_out, take_out_meters};
 use crate::families::{Families, Family};
 use crate::kernel::{Kernel, KernelError};
 use crate::listener::{Change, Listener, Notification};
@@ -57,28 +57,34 @@ const LEFT: &str = "ovs-vswitchd is gone: packets go as it has left them, until 
 /// The flows that an ovs-vswitchd hands over.
 pub struct HandedOverSource {
     options: Options,
-    door: Door,
-    feedback: Option<Feedback>,
+    /// Until it runs, as the next.
+    door: Option<ClosedDoor>,
+    feedback: Option<PreparedFeedback>,
     report: SourceReport,
 }
 
 impl HandedOverSource {
-    /// Listens at a socket.
+    /// Makes a socket, at which nobody can connect before it runs.
     ///
     /// # Errors
-    /// Fails if it cannot listen, or if the feedback cannot be shared.
-    pub fn open(options: Options, socket: &Path) -> Result<Self, FeedbackError> {
+    /// Fails if there can be none, or if the feedback cannot be shared.
+    pub fn new(options: Options, socket: &Path) -> Result<Self, FeedbackError> {
         let report = SourceReport { subject: options.datapath.clone(), ..SourceReport::default() };
-        let feedback =
-            options.feedback.as_ref().map(|(socket, flows)| Feedback::open(socket, *flows, false)).transpose()?;
-        Ok(Self { options, door: Door::open(socket)?, feedback, report })
+        let feedback = prepare_feedback(&options, false)?;
+        Ok(Self { options, door: Some(closed_door(socket)?), feedback, report })
     }
 
     /// Waits for an ovs-vswitchd. Rules of an earlier one stay meanwhile, unless another one is at work elsewhere.
-    fn next(&mut self, left: &mut Option<Left>, intake: &dyn Intake, stops: &dyn Fn() -> bool) -> Option<Peer> {
+    fn next(
+        &mut self,
+        (door, feedback): (&Door, &mut Option<Feedback>),
+        left: &mut Option<Left>,
+        intake: &dyn Intake,
+        stops: &dyn Fn() -> bool,
+    ) -> Option<Peer> {
         while !stops() {
-            wait_for(self.door.as_fd(), LOOK);
-            match self.door.next() {
+            wait_for(door.as_fd(), LOOK);
+            match door.next() {
                 Some(Ok(peer)) => return Some(peer),
                 Some(Err(uid)) => tracing::warn!("user {uid} wanted to hand flows over and may not"),
                 None => {}
@@ -88,7 +94,7 @@ impl HandedOverSource {
                     "an ovs-vswitchd is at work that hands nothing over: the rules of the one before are taken out"
                 );
                 *left = None;
-                end_all(self.feedback.as_mut(), intake);
+                end_all(feedback.as_mut(), intake);
                 self.tell_trouble(NOBODY, intake);
             }
             if left.is_none() {
@@ -111,17 +117,25 @@ impl Source for HandedOverSource {
     }
 
     fn run(&mut self, intake: &dyn Intake, stops: &dyn Fn() -> bool) {
+        // First: who hands flows over asks for it at once.
+        let mut feedback = open_feedback(self.feedback.take());
+        let door = match self.door.take().map(ClosedDoor::open) {
+            Some(Ok(door)) => door,
+            Some(Err(error)) => return self.tell_trouble(&format!("nobody can hand flows over: {error}"), intake),
+            None => return,
+        };
         let mut left = None;
         loop {
             self.tell_trouble(if left.is_some() { LEFT } else { NOBODY }, intake);
-            let Some(Peer { socket, pid, process }) = self.next(&mut left, intake, stops) else { break };
+            let next = self.next((&door, &mut feedback), &mut left, intake, stops);
+            let Some(Peer { socket, pid, process }) = next else { break };
             tracing::info!("process {pid} hands flows over");
             self.report.trouble = None;
             let listener = Listener::of_program(socket, FAMILIES);
             let follower = Follower {
                 options: &self.options,
                 report: &mut self.report,
-                feedback: self.feedback.as_mut(),
+                feedback: feedback.as_mut(),
                 intake,
                 datapath: 0,
                 flows: Flows::new(false, intake),
@@ -134,17 +148,17 @@ impl Source for HandedOverSource {
             };
             let told = Instant::now();
             let (unanswered, given_back) = Default::default();
-            let session = Session { door: &self.door, listener, follower, unanswered, given_back, told };
+            let session = Session { door: &door, listener, follower, unanswered, given_back, told };
             left = session.run(stops).err().and_then(|trouble| {
                 tracing::warn!("no flows are handed over any more: {trouble}");
                 process.filter(|_| trouble.is_silence()).and_then(|process| Left::by(&process))
             });
             if left.is_none() {
-                end_all(self.feedback.as_mut(), intake);
+                end_all(feedback.as_mut(), intake);
             }
             (self.report.flows, self.report.flows_left_out) = (0, 0);
         }
-        end_all(self.feedback.as_mut(), intake);
+        end_all(feedback.as_mut(), intake);
     }
 }
 

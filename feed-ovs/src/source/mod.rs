@@ -39,8 +39,8 @@ use std::time::{Duration, Instant};
 use sluice_flow::Origin;
 use sluice_flow::source::{Intake, Source, SourceReport};
 
-use self::feedback::Feedback;
 pub use self::feedback::FeedbackError;
+use self::feedback::{Feedback, PreparedFeedback};
 pub use self::handed_over::HandedOverSource;
 use self::session::Session;
 
@@ -72,20 +72,20 @@ pub struct Options {
 /// The flows of a datapath.
 pub struct DatapathSource {
     options: Options,
-    feedback: Option<Feedback>,
+    /// Until it runs.
+    feedback: Option<PreparedFeedback>,
     /// Over all sessions.
     report: SourceReport,
 }
 
 impl DatapathSource {
-    /// One that reads nothing yet.
+    /// One that reads nothing yet, and at whose socket nobody is answered before it runs.
     ///
     /// # Errors
     /// Fails if the feedback cannot be shared.
-    pub fn open(options: Options) -> Result<Self, FeedbackError> {
+    pub fn new(options: Options) -> Result<Self, FeedbackError> {
         let report = SourceReport { subject: options.datapath.clone(), ..SourceReport::default() };
-        let feedback =
-            options.feedback.as_ref().map(|(socket, flows)| Feedback::open(socket, *flows, true)).transpose()?;
+        let feedback = prepare_feedback(&options, true)?;
         Ok(Self { options, feedback, report })
     }
 }
@@ -96,15 +96,17 @@ impl Source for DatapathSource {
     }
 
     fn run(&mut self, intake: &dyn Intake, stops: &dyn Fn() -> bool) {
+        let mut feedback = open_feedback(self.feedback.take());
         let mut gone_since = None;
         while !stops() {
-            let feedback = self.feedback.as_mut();
-            let ended = Session::begin(&self.options, &mut self.report, feedback, intake).and_then(|mut session| {
+            let feedback = &mut feedback;
+            let begun = Session::begin(&self.options, &mut self.report, feedback.as_mut(), intake);
+            let ended = begun.and_then(|mut session| {
                 gone_since = None;
                 session.run(stops)
             });
             let Err(trouble) = ended else { break };
-            if let Some(feedback) = &mut self.feedback {
+            if let Some(feedback) = feedback {
                 feedback.retain(|_| false);
             }
             take_out(intake);
@@ -126,6 +128,21 @@ impl Source for DatapathSource {
         }
         take_out(intake);
     }
+}
+
+/// Makes what the feedback needs, if there is to be any.
+fn prepare_feedback(options: &Options, wants_meters: bool) -> Result<Option<PreparedFeedback>, FeedbackError> {
+    let prepare = |(socket, flows): &(PathBuf, usize)| PreparedFeedback::new(socket, *flows, wants_meters);
+    options.feedback.as_ref().map(prepare).transpose()
+}
+
+/// Lets ovs-vswitchd ask for the feedback.
+fn open_feedback(prepared: Option<PreparedFeedback>) -> Option<Feedback> {
+    let opened = prepared.map(PreparedFeedback::open).transpose();
+    opened.unwrap_or_else(|error| {
+        tracing::error!("Open vSwitch hears nothing of what is forwarded here: {error}");
+        None
+    })
 }
 
 /// Takes out all flows that were brought in.
