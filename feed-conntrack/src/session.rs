@@ -402,7 +402,7 @@ impl<'a> Session<'a> {
         let (Some(in_port), Some(out_port)) = (port(ingress), port(egress)) else {
             return Err(Reason::NoPort);
         };
-        if egress.mtu < ingress.mtu {
+        if egress.mtu < ingress.egress_mtu {
             return Err(Reason::Mtu);
         }
         Ok(Side {

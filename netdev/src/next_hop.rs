@@ -62,8 +62,10 @@ pub struct NextHop {
     pub egress_index: Ifindex,
     /// Its Ethernet address.
     pub egress_mac: MacAddress,
-    /// The bytes of the longest packet of IP that it takes.
+    /// The bytes of the longest packet of IP that it takes on this way.
     pub mtu: u32,
+    /// The same on any way: packets that come in by it may be as long, whatever a route says of those that leave.
+    pub egress_mtu: u32,
     /// Whether it puts a tag of a VLAN on (a device of type `vlan`).
     pub puts_tag: bool,
     /// The Ethernet address of whom they are given to.
@@ -160,6 +162,7 @@ struct Way {
     name: String,
     mac: MacAddress,
     mtu: u32,
+    egress_mtu: u32,
     puts_tag: bool,
 }
 
@@ -328,13 +331,13 @@ impl NextHops {
                 followed.route = Some(way);
             }
         }
-        let Some(Way { route, name, mac, mtu, puts_tag }) =
+        let Some(Way { route, name, mac, mtu, egress_mtu, puts_tag }) =
             self.targets.get(&target).and_then(|followed| followed.route.as_ref())
         else {
             return Ok(Err(NoNextHop::NotUnicast { destination }));
         };
         let (key, egress, egress_mac) = ((route.egress, route.neighbour), name.clone(), *mac);
-        let (mtu, puts_tag) = (*mtu, *puts_tag);
+        let (mtu, egress_mtu, puts_tag) = (*mtu, *egress_mtu, *puts_tag);
         let source = route.source.unwrap_or(match destination {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -345,7 +348,7 @@ impl NextHops {
         };
         Ok(match known {
             Neighbour { mac: Some(mac), .. } => {
-                Ok(NextHop { egress, egress_index: key.0, egress_mac, mtu, puts_tag, mac, source })
+                Ok(NextHop { egress, egress_index: key.0, egress_mac, mtu, egress_mtu, puts_tag, mac, source })
             }
             Neighbour { has_failed: true, .. } => Err(NoNextHop::Silent { neighbour: key.1, egress }),
             _ => Err(NoNextHop::Unknown { neighbour: key.1, egress }),
@@ -385,7 +388,8 @@ impl NextHops {
         Ok(match device {
             Some(egress) if egress.is_up => {
                 let mtu = route.mtu.unwrap_or(egress.mtu);
-                let way = |mac| Way { route, name: egress.name.clone(), mac, mtu, puts_tag: egress.puts_tag };
+                let (name, egress_mtu, puts_tag) = (egress.name.clone(), egress.mtu, egress.puts_tag);
+                let way = |mac| Way { route, name, mac, mtu, egress_mtu, puts_tag };
                 egress.mac.map(way).ok_or_else(|| none(egress.name))
             }
             Some(egress) => Err(none(egress.name)),

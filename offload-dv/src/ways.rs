@@ -167,6 +167,7 @@ mod tests {
                 egress_index: Ifindex(7),
                 egress_mac: [2, 0, 0, 0, 0, 1],
                 mtu: 1500,
+                egress_mtu: 1500,
                 puts_tag: egress.contains('.'),
                 mac: [2, 0, 0, 0, 0, 2],
                 source: [192, 0, 2, 1].into(),
