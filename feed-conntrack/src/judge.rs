@@ -27,6 +27,9 @@ pub enum Reason {
     /// What is not forwarded is no flow.
     #[error("one end is this host itself, or no unicast address")]
     NotForwarded,
+    /// They would leave in the clear.
+    #[error("a policy of IPsec is for them")]
+    Ipsec,
     /// In one direction or the other.
     #[error("the kernel has no route")]
     NoRoute,

@@ -9,7 +9,7 @@ use sluice_ctnetlink::{Events, Heard, Requests, SocketError, assured, wait};
 use sluice_flow::connection::Direction;
 use sluice_flow::source::{Intake, SourceReport, Standing};
 use sluice_flow::{Expiry, Flow, MaskedKey, Priority};
-use sluice_netdev::{LinkError, NextHop, NoNextHop, Target};
+use sluice_netdev::{IpsecPolicies, LinkError, NextHop, NoNextHop, Target};
 
 use crate::entry::{Entry, Event};
 use crate::judge::{Reason, judge};
@@ -58,6 +58,9 @@ pub(crate) enum Trouble {
     /// Ways cannot be followed.
     #[error("next hops: {0}")]
     Ways(#[from] LinkError),
+    /// It is not known what the kernel encrypts.
+    #[error("policies of IPsec: {0}")]
+    Policies(LinkError),
     /// The system does not let this thread wait.
     #[error("cannot wait: {0}")]
     Wait(#[from] std::io::Error),
@@ -71,6 +74,7 @@ pub(crate) struct Session<'a> {
     requests: Requests,
     events: Events,
     ways: Ways,
+    policies: IpsecPolicies,
     table: Table,
     ports: Ports,
     /// How long the kernel keeps connections.
@@ -117,6 +121,7 @@ impl<'a> Session<'a> {
             requests,
             events,
             ways,
+            policies: IpsecPolicies::open().map_err(Trouble::Policies)?,
             table,
             ports,
             settings: Timeouts::read(),
@@ -145,7 +150,8 @@ impl<'a> Session<'a> {
             let between = self.options.interval.max((took * LOOK_REST).min(LOOK));
             let until_look = between.saturating_sub(looked.elapsed());
             let longest = if is_settled { until_look.min(NAP) } else { Duration::ZERO };
-            wait(&[self.events.as_fd(), self.ways.as_fd()], longest)?;
+            let sockets = [self.events.as_fd(), self.ways.as_fd()].into_iter().chain(self.policies.socket());
+            wait(&sockets.collect::<Vec<_>>(), longest)?;
             self.hear()?;
             is_settled = self.settle()?;
             if looked.elapsed() >= between {
@@ -247,6 +253,9 @@ impl<'a> Session<'a> {
     fn settle(&mut self) -> Result<bool, Trouble> {
         let mut left = TURN;
         self.unsettled.extend(self.table.ripened(Instant::now()));
+        if self.policies.renew().map_err(Trouble::Policies)? {
+            self.unsettled.extend(self.table.connections.keys());
+        }
         while left > 0 {
             self.unsettled.extend(self.ways.poll()?);
             if self.pending.is_empty() {
@@ -290,6 +299,7 @@ impl<'a> Session<'a> {
             Ok(()) if entry.original.source.is_ipv6() && !self.forwards_ipv6 => {
                 (Vec::new(), Some([Err(Reason::NotForwarded); 2]))
             }
+            Ok(()) if self.is_encrypted(&entry) => (Vec::new(), Some([Err(Reason::Ipsec); 2])),
             Ok(()) => self.sides(&entry),
             Err(reason) => (Vec::new(), Some([Err(reason); 2])),
         };
@@ -303,6 +313,17 @@ impl<'a> Session<'a> {
             sides = sides.map(|side| side.and(Err(Reason::Translated)));
         }
         Some(Placement { entry, sides })
+    }
+
+    /// Whether a policy of IPsec may be for its packets: before the kernel translates where they come from, or after that.
+    fn is_encrypted(&self, Entry { original, reply, .. }: &Entry) -> bool {
+        let ways = [
+            (original.source, reply.source),
+            (reply.destination, reply.source),
+            (reply.source, original.source),
+            (original.destination, original.source),
+        ];
+        ways.into_iter().any(|(from, to)| self.policies.cover(from, to, original.protocol))
     }
 
     /// Has the kernel be liberal about connections, before any of their packets passes by. Those that are gone end, and those of which the

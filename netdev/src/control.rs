@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_RDMA, NETLINK_ROUTE};
+use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_RDMA, NETLINK_ROUTE, NETLINK_XFRM};
 use netlink_sys::{Socket, SocketAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -38,6 +38,11 @@ impl Control {
     /// Opens a socket of generic netlink.
     pub(crate) fn generic() -> Result<Self, LinkError> {
         Self::to(NETLINK_GENERIC)
+    }
+
+    /// Opens a socket for IPsec.
+    pub(crate) fn ipsec() -> Result<Self, LinkError> {
+        Self::to(NETLINK_XFRM)
     }
 
     /// Opens a socket for RDMA devices.

@@ -67,6 +67,7 @@ mod event;
 mod feature;
 mod hardware_filters;
 mod ingress;
+mod ipsec;
 mod kind;
 mod lag;
 mod links;
@@ -98,6 +99,7 @@ pub use hardware_filters::filters_in_hardware;
 pub use ingress::{
     IngressError, IngressKind, IngressQdisc, NotRemoved, Ownership, ensure_ingress, find_ingress, remove_ingress,
 };
+pub use ipsec::IpsecPolicies;
 pub use lag::{LagError, ensure_lag};
 pub use links::{Known, Links};
 pub use monitor::{Monitor, MonitorOptions};

@@ -155,6 +155,9 @@ const STORIES: &[Story] = &[
     ("connections_have_flows_while_they_have_the_mark_that_is_configured", |_| {
         connections::connections_have_flows_while_they_have_the_mark_that_is_configured();
     }),
+    ("connections_that_a_policy_of_ipsec_is_for_are_left_to_the_kernel", |_| {
+        connections::connections_that_a_policy_of_ipsec_is_for_are_left_to_the_kernel();
+    }),
     ("connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right", |_| {
         connections::connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right();
     }),

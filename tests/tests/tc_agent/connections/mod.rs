@@ -403,6 +403,22 @@ pub(crate) fn connections_have_flows_while_they_have_the_mark_that_is_configured
     eventually("the flows are gone", || ours(&daemon).is_empty());
 }
 
+pub(crate) fn connections_that_a_policy_of_ipsec_is_for_are_left_to_the_kernel() {
+    let router = Router::with_masquerading();
+    let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
+    let daemon = router.start(TRANSLATED);
+    let mut connection = Connection::new(&listener);
+    connection.talk_until_forwarded(&daemon);
+    // For what it is translated to. Without keys nothing leaves.
+    let policy = format!("src {OWN_AT_SERVER}/32 dst {SERVER}/32 dir out");
+    let tunnel = "tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel";
+    run(&format!("ip xfrm policy add {policy} {tunnel}"));
+    eventually("the flows are gone", || ours(&daemon).is_empty());
+    eventually("it is known why", || sluice(&daemon, &["show"]).contains("2: a policy of IPsec is for them"));
+    run(&format!("ip xfrm policy delete {policy}"));
+    connection.talk_until_forwarded(&daemon);
+}
+
 pub(crate) fn connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right() {
     let router = Router::with_masquerading();
     let server = router.add_ipv6();
