@@ -66,7 +66,10 @@ pub(crate) struct Removal {
 const NOBODY: u64 = 0;
 
 impl Rules {
-    pub(crate) fn new(switch: Switch, progress: Arc<Progress>) -> Self {
+    pub(crate) fn new(mut switch: Switch, progress: Arc<Progress>) -> Self {
+        let told = progress.clone();
+        // If the device has failed meanwhile, the next piece of work hears of it.
+        switch.tell_progress(move || told.works().unwrap_or_default());
         Self { switch, next_hops: None, known: ByRule::new(), open: HashSet::new(), progress }
     }
 

@@ -239,10 +239,14 @@ impl Connections {
         counters.rest(self.gone.drain(..));
     }
 
-    /// Lets the tables go that no flow leads to. Those of a zone stay as long as it has connections.
+    /// Lets the tables go that no flow leads to. One that a connection has come to stays as long as its zone has connections.
     pub(super) fn prune(&mut self) {
         let zones = &self.zones;
-        self.stages.retain(|id, zone| zone.stage.jump.is_shared() || zones.contains_key(&id.zone));
+        let is_there = |tracked: &Tracked, id: StageId| tracked.rules.iter().any(|(stage, _)| *stage == id);
+        self.stages.retain(|id, zone| {
+            let has_come = || zones.get(&id.zone).is_some_and(|known| known.values().any(|one| is_there(one, *id)));
+            zone.stage.jump.is_shared() || has_come()
+        });
     }
 
     /// Returns the places of their counters.

@@ -52,6 +52,8 @@ pub struct Switch {
     /// Matchers with more rules than they have room for.
     pub(super) crowded: VecDeque<MatcherId>,
     pub(super) growth: Option<Growth>,
+    /// Is told in the midst of work that may take long that it goes on.
+    pub(super) goes_on: Box<dyn Fn()>,
     pub(super) domain: Domain,
     context: Context,
 }
@@ -85,12 +87,18 @@ impl Switch {
             next_hops: NextHops::new(&domain),
             actions: Actions::new(library, &domain),
             counters: Counters::open(&context).map_err(no_counters)?,
+            unsettled: Vec::new(),
             crowded: VecDeque::new(),
             growth: None,
-            unsettled: Vec::new(),
+            goes_on: Box::new(|| ()),
             domain,
             context,
         })
+    }
+
+    /// Has somebody be told, in the midst of work that may take long, that it goes on.
+    pub fn tell_progress(&mut self, goes_on: impl Fn() + 'static) {
+        self.goes_on = Box::new(goes_on);
     }
 
     /// Has packets of these vports come to our tables; those that match nothing there go to the representor of their port. Those of other

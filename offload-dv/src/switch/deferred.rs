@@ -57,9 +57,12 @@ impl Switch {
 
     /// Takes rules out of these tables. Returns whether one of them was the last of its kind.
     pub(super) fn release_after(&mut self, rules: Vec<After>) -> bool {
-        rules
-            .into_iter()
-            .fold(false, |was_last, After { rules: (first, continued), .. }| self.release(first, continued) || was_last)
+        let mut was_last = false;
+        for After { rules: (first, continued), .. } in rules {
+            (self.goes_on)();
+            was_last |= self.release(first, continued);
+        }
+        was_last
     }
 
     /// Makes sure that the table that rules of a template lead to can be led to, and has all rules that it needs.
@@ -78,6 +81,7 @@ impl Switch {
         self.tables.open_table(table)?;
         self.after.begun.push(table.clone());
         let filled = self.flows_of(table.chain).into_iter().try_for_each(|(id, flow)| {
+            (self.goes_on)();
             let rule = self.insert_in(table.clone(), &flow, id)?;
             self.after.rules.entry(id).or_default().extend(rule);
             Ok(())

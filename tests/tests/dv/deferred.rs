@@ -1,5 +1,8 @@
 //! Packets that are changed before they are looked up again: later flows see them changed, and a miss shows them as they came in.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use sluice_flow::action::jumps;
 use sluice_flow::port::PortNumber;
 use sluice_offload_dv::switch::RuleId;
@@ -291,5 +294,27 @@ fn a_flow_that_makes_other_changes_from_now_on_leads_to_another_table() {
         rig.replace(first, &flow(V4, "1")).unwrap();
         let counts = rig.switch.remove(&[first, eight, nine]).unwrap();
         assert_eq!(counts.iter().map(|count| count.packets).collect::<Vec<_>>(), [3, 1, 2]);
+    });
+}
+
+#[test]
+fn each_rule_of_a_table_that_is_made_or_goes_is_progress() {
+    const FLOWS: usize = 20;
+    on_device("bluefield-3", "deferred::each_rule_of_a_table_that_is_made_or_goes_is_progress", |wires| {
+        let mut rig = Rig::open(wires);
+        let told = Rc::new(Cell::new(0));
+        let counted = told.clone();
+        rig.switch.tell_progress(move || counted.set(counted.get() + 1));
+        let later = |port: usize| {
+            let key = "recirc_id(0x7),in_port(2),eth(),eth_type(0x0800),ipv4(proto=17,frag=no)";
+            flow(&format!("{key},udp(src={port})"), "1")
+        };
+        for port in 0..FLOWS {
+            rig.add(&later(port)).unwrap();
+        }
+        let leading = rig.add(&flow(V4, "set(ipv4(dst=10.0.0.9)),recirc(7)")).unwrap();
+        assert_eq!(told.take(), FLOWS);
+        rig.switch.remove(&[leading]).unwrap();
+        assert_eq!(told.take(), FLOWS);
     });
 }

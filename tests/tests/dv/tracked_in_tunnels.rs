@@ -8,7 +8,7 @@ use sluice_tests::mlx5::{Ports, on_device};
 use crate::connections::{IP, PROFILES, Tracked, World, answer, directions};
 use crate::frames::{Packet, TCP, UDP};
 use crate::reference::Reference;
-use crate::rig::flow;
+use crate::rig::{connection, flow};
 use crate::tunnels::{WAY, all_ports, open};
 use crate::wrapped::{Outer, without_entropy};
 
@@ -155,5 +155,27 @@ fn packets_in_a_tunnel_that_would_be_translated_are_left_to_software_as_they_cam
         assert!(!world.rig.switch.fill_connections(10).unwrap().is_unfinished);
         let frame = Outer::geneve(6).around(&there.frame());
         assert_eq!(world.rig.inject(1, &frame), [(0, frame.clone())]);
+    });
+}
+
+#[test]
+fn a_flow_that_is_refused_brings_no_connections_to_where_it_would_have_looked_them_up() {
+    let name = "tracked_in_tunnels::a_flow_that_is_refused_brings_no_connections_to_where_it_would_have_looked_them_up";
+    on_device("bluefield-3", name, |ports| {
+        let mut world = world(ports);
+        let with_option = |kind: u8| {
+            let option = format!("geneve({{class=0x102,type={kind},len=4,0x10002}})");
+            format!("tunnel(tun_id=0x5,{option},flags(+key)),in_port(11),{IP}")
+        };
+        world.try_add(&flow(&with_option(0x80), "2")).unwrap();
+        world.rig.switch.change_connections(vec![ConnectionChange::Is(Box::new(connection(5)))]).unwrap();
+        let mut control = ports.control();
+        // Memory for tables stays for the next ones.
+        let mut tables = || control.left()["flow-tables"];
+        let before = tables();
+        let refusal = world.try_add(&flow(&with_option(0x81), "ct(zone=5),2")).unwrap_err().to_string();
+        assert!(refusal.contains("one option of Geneve at a time"), "{refusal}");
+        world.rig.switch.fill_connections(10).unwrap();
+        assert_eq!(tables(), before);
     });
 }
