@@ -29,7 +29,7 @@ use sluice_objects::ObjectsFile;
 use sluice_preflight::Verdict;
 use sluice_unixctl::group_id;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
@@ -188,6 +188,11 @@ impl Options {
             config.metrics = parse_metrics(metrics)?;
         }
         take_state_directory(config, std::env::var_os("STATE_DIRECTORY"));
+        if self.sweep {
+            // It serves nobody, and must not fail by what may have ended the agent, such as an address that another program has, a
+            // certificate, a group that is gone or that its unit may not give a socket to, or the file of leases.
+            (config.metrics, config.api.remote, config.control_group) = (None, None, None);
+        }
         if let Some(Err(error)) = config.control_group.as_deref().map(group_id) {
             return Err(places.of_control_group(error.to_string()).to_string());
         }
@@ -234,6 +239,8 @@ impl Daemon {
         moved.iter().for_each(|moved| tracing::warn!("{moved}"));
         let runtime = Runtime::new()?;
         let _entered = runtime.enter();
+        // From the pidfile on it can be asked for a reload, which comes once all parts run.
+        let hang_up = signal(SignalKind::hangup())?;
         let mut run_dir = RunDir::claim(&config.run_dir)?;
         let device = config
             .backend
@@ -249,9 +256,8 @@ impl Daemon {
         let http = bind_http(&config, &places)?;
         let seed = seed::load_or_make(&config.state_dir())?;
         let kept = config.persist.then(|| config.state_dir());
-        // A sweep serves nobody, and must not fail by what may have ended the agent, such as a certificate or the file of leases.
-        let (remote, leases) = if options.sweep { (None, None) } else { (config.api.remote.as_ref(), kept.as_deref()) };
-        let api = Listeners::new(api_listener, group, remote, leases)?;
+        let leases = kept.as_deref().filter(|_| !options.sweep);
+        let api = Listeners::new(api_listener, group, config.api.remote.as_ref(), leases)?;
         let _owner_lock = locks.owner(seed.owner())?;
         let opened = open_journal(&config, &clock)?;
         let objects = config.persist.then(|| ObjectsFile::open(&config.state_dir())).transpose()?;
@@ -309,7 +315,7 @@ impl Daemon {
         let load = Box::new(move || options.load());
         let reloader = Reloader { load, agent: daemon.agent.clone(), logging: daemon.logging.clone() };
         let reloads = Reloads::new(move || reloader.reload());
-        let reason = runtime.block_on(until_the_end(&mut lifecycle, asked, reloads, daemon.agent.clone()));
+        let reason = runtime.block_on(until_the_end(&mut lifecycle, (asked, hang_up), reloads, daemon.agent.clone()));
         notify(&[NotifyState::Stopping]);
         let report = runtime.block_on(lifecycle.stop());
         runtime.block_on(daemon.ending.answer(&daemon.agent, &report, &sweep));
@@ -329,7 +335,7 @@ fn end(runtime: Runtime, report: &StopReport) -> Result<(), End> {
 /// Serves signals and requests until one of them, or the death of a part, ends the agent.
 async fn until_the_end(
     lifecycle: &mut Lifecycle,
-    mut asked: mpsc::UnboundedReceiver<Request>,
+    (mut asked, mut hang_up): (mpsc::UnboundedReceiver<Request>, Signals),
     mut reloads: Reloads,
     agent: Arc<Agent>,
 ) -> Result<(), End> {
@@ -337,7 +343,6 @@ async fn until_the_end(
     let mut told = String::new();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
     let liveness = lifecycle.liveness();
     let mut hanging = Vec::new();
     let mut look = tokio::time::interval(LOOK);

@@ -4,11 +4,15 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use sluice_tests::daemon::{CONFIG, Daemon, Ran, binary, new_folder, run};
 use sluice_tests::documented::compare;
@@ -153,7 +157,7 @@ fn watch_tells_time_key_and_actions() {
     let mut watch = daemon.spawn_sluice(&["watch"]);
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || lines.by_ref().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+    thread::spawn(move || lines.by_ref().map_while(Result::ok).try_for_each(|line| tell.send(line)));
     let mut seen = Vec::new();
     eventually("an event is told", || {
         daemon.sluice(&["add-flow", KEY, "server"]);
@@ -207,7 +211,7 @@ fn on_terminal(daemon: &Daemon, (columns, rows): (u16, u16), command: &str, keys
         .expect("script of util-linux (bsdutils)");
     let mut input = script.stdin.take().unwrap();
     for key in keys.chars() {
-        std::thread::sleep(Duration::from_millis(300));
+        thread::sleep(Duration::from_millis(300));
         std::io::Write::write_all(&mut input, key.to_string().as_bytes()).unwrap();
     }
     let output = script.wait_with_output().unwrap();
@@ -240,6 +244,58 @@ fn top_takes_keys_and_gives_the_terminal_back() {
     assert!(text.contains("STOPPED") || text.contains("filter: tcp_"), "{text}");
 }
 
+/// Writes a configuration with folders of its own into this one, and says where it is.
+fn configured(folder: &Path, keys: &str) -> PathBuf {
+    fs::create_dir_all(folder).unwrap();
+    let (place, file) = (folder.display(), folder.join("sluiced.toml"));
+    let name = folder.file_name().unwrap().to_str().unwrap();
+    let places = format!(
+        "run_dir = \"{place}/run\"\nlock_dir = \"{place}\"\nstate_dir = \"{place}/state\"\ndevice = \"{name}\"\n"
+    );
+    fs::write(&file, format!("{places}{keys}")).unwrap();
+    file
+}
+
+#[test]
+fn a_hangup_during_the_start_is_a_reload_once_the_agent_runs() {
+    let folder = new_folder();
+    let file = configured(&folder, &format!("metrics = \"none\"\n{CONFIG}"));
+    let log = fs::File::create(folder.join("log")).unwrap();
+    let mut daemon = Command::new(binary("sluiced")).arg("--config").arg(&file).stderr(log).spawn().unwrap();
+    let has_ended = |daemon: &mut Child| daemon.try_wait().unwrap().is_some();
+    // As whoever rotates logs finds it, a moment after the agent has begun.
+    while !folder.join("run/sluiced.pid").exists() && !has_ended(&mut daemon) {
+        thread::yield_now();
+    }
+    eventually("it has reloaded", || {
+        assert!(!has_ended(&mut daemon), "{}", fs::read_to_string(folder.join("log")).unwrap());
+        kill_process(Pid::from_child(&daemon), Signal::HUP).unwrap();
+        fs::read_to_string(folder.join("log")).unwrap().contains("reloaded, nothing changed")
+    });
+    kill_process(Pid::from_child(&daemon), Signal::TERM).unwrap();
+    assert!(daemon.wait().unwrap().success());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_sweep_needs_nothing_of_what_an_agent_serves() {
+    let folder = new_folder();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    for (keys, reason) in [
+        (format!("metrics = \"{address}\"\n"), "cannot serve metrics at "),
+        ("metrics = \"none\"\ncontrol_group = \"no-such-group\"\n".to_owned(), "there is no group"),
+    ] {
+        let file = configured(&folder, &format!("{keys}{CONFIG}"));
+        let start = |more: &[&str]| run(Command::new(binary("sluiced")).args(more).arg("--config").arg(&file));
+        let served = start(&[]);
+        assert!(served.code == Some(2) && served.err.contains(reason), "{served:?}");
+        let swept = start(&["--sweep"]);
+        assert_eq!(swept.code, Some(0), "{swept:?}");
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn systemd_is_told_of_flows_and_the_journal_gets_priorities() {
     let folder = new_folder();
@@ -247,13 +303,8 @@ fn systemd_is_told_of_flows_and_the_journal_gets_priorities() {
     let socket = folder.join("notify");
     let systemd = UnixDatagram::bind(&socket).unwrap();
     systemd.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let place = folder.display();
-    let file = folder.join("sluiced.toml");
     let name = folder.file_name().unwrap().to_str().unwrap();
-    let places = format!(
-        "run_dir = \"{place}/run\"\nlock_dir = \"{place}\"\nstate_dir = \"{place}/state\"\ndevice = \"{name}\"\n"
-    );
-    fs::write(&file, format!("{places}metrics = \"none\"\n{CONFIG}")).unwrap();
+    let file = configured(&folder, &format!("metrics = \"none\"\n{CONFIG}"));
     let log = fs::File::create(folder.join("log")).unwrap();
     let made = log.metadata().unwrap();
     let mut daemon = Command::new(binary("sluiced"))
