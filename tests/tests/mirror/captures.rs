@@ -39,6 +39,7 @@ pub(crate) fn frames_of(capture: &[u8]) -> Vec<Written> {
     let mut frames = Vec::new();
     while let Some(block) = reader.next_block() {
         match block.unwrap() {
+            Block::SectionHeader(_) => interfaces.clear(),
             Block::InterfaceDescription(interface) => {
                 let name = interface.options.iter().find_map(|option| match option {
                     InterfaceDescriptionOption::IfName(name) => Some(name.to_string()),

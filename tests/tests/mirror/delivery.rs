@@ -1,5 +1,7 @@
 //! What is copied arrives.
 
+use std::fs::File;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use sluice_control::mirror::Class;
@@ -152,6 +154,39 @@ fn files_are_rotated_by_age_also_while_nothing_comes_and_each_says_what_is_in_it
                 files.len() >= 3 && read.iter().all(|count| count % 10 == 0) && read.last() == Some(&0),
                 "{read:?}"
             );
+        });
+    });
+}
+
+#[test]
+fn a_capture_in_which_ports_come_and_go_is_read_with_each_frame_at_its_port_from_a_file_and_from_a_pipe() {
+    let name = "delivery::a_capture_in_which_ports_come_and_go_is_read_with_each_frame_at_its_port_from_a_file_and_from_a_pipe";
+    on_device("bluefield-3", name, |_| {
+        play(async {
+            // More than one section has interfaces for.
+            const PORTS: u32 = 1500;
+            let rig = Rig::new();
+            let agent = Agent::new(&rig.socket());
+            let collector = rig.collect().await;
+            let sender = rig.send(Batching::default());
+            let _agent = speak(agent, |agent| {
+                agent.greet();
+                for number in 0..PORTS {
+                    agent.copy(&Copied { in_port: 1000 + number, ..frame(Class::Lldp, number.into(), 64) });
+                }
+            })
+            .await;
+            rig.acknowledged(Class::Lldp, PORTS.into()).await;
+            collector.stop().await;
+            sender.stop().await;
+            let file = files(folder(&rig)).pop().unwrap();
+            let expected: Vec<_> = (0..PORTS).map(|number| format!("port {}", 1000 + number)).collect();
+            assert_eq!(tshark(&file, &["frame.interface_name"]), expected);
+            let mut live = Command::new("tshark");
+            live.args(["-n", "-i", "-", "-T", "fields", "-e", "frame.interface_name"])
+                .stdin(File::open(&file).unwrap());
+            let printed = String::from_utf8(live.output().expect("tshark runs").stdout).unwrap();
+            assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
         });
     });
 }
