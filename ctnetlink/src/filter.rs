@@ -21,6 +21,21 @@ const LOAD_INDEX: u16 = 0x01;
 const LOAD_WORD_AT_INDEX: u16 = 0x40;
 const JUMP_IF_ANY: u16 = 0x45;
 
+/// Returns a program that lets in all but changes that the socket with the number `own` has asked for. Its deletions are told whoever asked for
+/// them.
+pub fn others(own: u32) -> Vec<SockFilter> {
+    let one = |code, operand| SockFilter::new(code, 0, 0, operand);
+    vec![
+        one(LOAD_HALF, KIND),
+        // Jumps say how many words they pass over.
+        SockFilter::new(JUMP_IF_EQUAL, 2, 0, DELETE.to_be().into()),
+        one(LOAD_WORD, PORT),
+        SockFilter::new(JUMP_IF_EQUAL, 1, 0, own.to_be()),
+        one(RETURN, ALL),
+        one(RETURN, NOTHING),
+    ]
+}
+
 /// Returns a program that lets in what is about a connection that is assured, apart from changes that the socket with the number `own` has
 /// asked for. Its deletions are told whoever asked for them. What has no status is let in: whoever reads it says that. If a mark other than 0
 /// is meant, what tells of none is left out; one that was changed to 0 is told.

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use sluice_ctnetlink::wire::{Name, TCP, Told, UDP};
-use sluice_ctnetlink::{BATCH, Event, Events, Heard, Mark, Requests, SocketError, wait};
+use sluice_ctnetlink::{BATCH, Event, Events, Heard, Mark, Requests, SocketError, others, wait};
 use sluice_flow::connection::Connection;
 
 use super::begun::Begun;
@@ -34,8 +34,10 @@ pub struct KernelConnections {
 impl KernelConnections {
     /// Begins to hear of connections. Fails if the kernel does not track any, or does not tell this process.
     pub fn open() -> Result<Self, SourceError> {
-        let events = Events::open(QUEUE_BYTES, &[])?;
-        let (requests, begun, found) = (Requests::open()?, Begun::default(), Vec::new());
+        let requests = Requests::open()?;
+        // Each connection that is kept is told of as changed, which would be as many events at a time as there are that move.
+        let events = Events::open(QUEUE_BYTES, &others(requests.port()))?;
+        let (begun, found) = (Begun::default(), Vec::new());
         let mut source = Self { events, requests, begun, found, has_lost: false };
         // Whether it tells at all.
         source.list(&mut |_| {})?;
@@ -69,7 +71,7 @@ impl KernelConnections {
         let heard = self.events.receive(&mut |event| told.push(event))?;
         for event in told {
             let Event { told, is_gone } = event.map_err(SocketError::from)?;
-            if is_for_device(&told.connection) {
+            if is_for_device(&told) {
                 changes.push(self.event(told.connection, is_gone)?);
             }
         }
@@ -96,8 +98,8 @@ impl KernelConnections {
     }
 
     /// Returns those that are still for hardware. Of the others it is told next.
-    fn standing<'c>(&mut self, connections: &'c [Connection]) -> Result<Vec<&'c Connection>, SourceError> {
-        let names: Vec<_> = connections.iter().map(Name::of).collect();
+    fn standing<'c>(&mut self, connections: &[&'c Connection]) -> Result<Vec<&'c Connection>, SourceError> {
+        let names: Vec<_> = connections.iter().copied().map(Name::of).collect();
         let found = self.requests.some(&names)?.into_iter().map(|told| told.connection);
         let (standing, ended) = sort(connections, found);
         self.found.extend(ended);
@@ -109,12 +111,11 @@ impl ConnectionSource for KernelConnections {
     fn list(&mut self, visit: &mut dyn FnMut(Connection)) -> Result<(), SourceError> {
         let Self { requests, begun, has_lost, .. } = self;
         let mut see = |told: Told| {
-            let connection = told.connection;
-            if is_for_device(&connection) {
+            if is_for_device(&told) {
                 if *has_lost {
-                    begun.see(&connection, Instant::now());
+                    begun.see(&told.connection, Instant::now());
                 }
-                visit(connection);
+                visit(told.connection);
             }
         };
         requests.all(Mark::default(), &mut see, &mut || Ok(()))?;
@@ -136,10 +137,13 @@ impl ConnectionSource for KernelConnections {
 
     fn keep(&mut self, connections: &[Connection]) -> Result<(), SourceError> {
         for some in connections.chunks(BATCH) {
-            // One that has ended would else live on for as long as one that has not. Its end may not have been told.
-            let standing = self.standing(some)?.into_iter();
+            // One of TCP that has ended, and that the kernel has for a while all the same, would live on for as long as one that has not. Its
+            // end may not have been told. One of UDP is there or not, which the kernel says when it is to be kept.
+            let (tcp, udp): (Vec<_>, Vec<_>) = some.iter().partition(|one| one.original.protocol == TCP);
+            let standing = self.standing(&tcp)?.into_iter().chain(udp);
             let kept: Vec<_> = standing.map(|connection| (Name::of(connection), Some(connection.timeout))).collect();
-            self.requests.change(&kept)?;
+            let gone = self.requests.change(&kept)?.gone.into_iter();
+            self.found.extend(gone.map(|Name { zone, original }| ConnectionChange::Gone { zone, original, id: None }));
         }
         Ok(())
     }
@@ -150,15 +154,15 @@ impl ConnectionSource for KernelConnections {
 }
 
 /// Returns those of the connections that are still for hardware, by what was found of them, and what has become of the others.
-fn sort(
-    connections: &[Connection],
+fn sort<'c>(
+    connections: &[&'c Connection],
     found: impl Iterator<Item = Connection>,
-) -> (Vec<&Connection>, Vec<ConnectionChange>) {
+) -> (Vec<&'c Connection>, Vec<ConnectionChange>) {
     let mut found: HashMap<_, _> = found.map(|connection| (Name::of(&connection), connection)).collect();
     let (mut standing, mut ended) = (Vec::new(), Vec::new());
     for connection in connections {
         match found.remove(&Name::of(connection)) {
-            Some(now) if is_for_hardware(&now) => standing.push(connection),
+            Some(now) if is_for_hardware(&now) => standing.push(*connection),
             Some(now) => ended.push(ConnectionChange::Is(Box::new(now))),
             None => ended.push(gone(connection)),
         }
@@ -170,9 +174,11 @@ fn gone(connection: &Connection) -> ConnectionChange {
     ConnectionChange::Gone { zone: connection.zone, original: connection.original, id: None }
 }
 
-/// Whether a connection is of a protocol whose connections the device takes.
-fn is_for_device(connection: &Connection) -> bool {
-    matches!(connection.original.protocol, TCP | UDP)
+/// Whether a connection is of a protocol whose connections the device takes, and in the same zone in both directions. One that is in a zone in
+/// one direction only looks here as if it were in zone 0, where its packets do not find it in the kernel.
+fn is_for_device(Told { connection, has_zone, .. }: &Told) -> bool {
+    let is_in_one_zone = !has_zone || connection.zone != 0;
+    is_in_one_zone && matches!(connection.original.protocol, TCP | UDP)
 }
 
 #[cfg(test)]
@@ -188,7 +194,7 @@ mod tests {
     fn of_connections_that_packets_went_by_those_are_kept_that_the_kernel_has_and_the_others_told_of() {
         let asked = [connection(1), connection(2), connection(3)];
         let dying = Connection { status: status::DYING, ..connection(2) };
-        let (standing, ended) = sort(&asked, [dying.clone(), connection(3)].into_iter());
+        let (standing, ended) = sort(&asked.each_ref(), [dying.clone(), connection(3)].into_iter());
         assert_eq!(standing, [&asked[2]]);
         assert_eq!(ended, [gone(&asked[0]), ConnectionChange::Is(Box::new(dying))]);
     }

@@ -116,15 +116,45 @@ fn a_connection_that_is_kept_lives_for_its_timeout_from_then_on() {
         let mut source = KernelConnections::open().unwrap();
         conntrack(&format!("-I -p udp {NAMED} {SEEN} --zone 7"));
         conntrack(&format!("-I -p tcp {NAMED} --state ESTABLISHED {SEEN}"));
+        let mut changes = Vec::new();
+        eventually("both are told of", || {
+            source.wait(Duration::from_millis(100), &mut changes).unwrap();
+            changes.len() == 2
+        });
         let mut all = listed(&mut source);
         assert_eq!(all.len(), 2);
         all.iter_mut().for_each(|connection| connection.timeout = Duration::from_secs(5_000));
-        // One that is gone does not keep the other from being kept.
+        source.keep(&all).unwrap();
+        // Nothing is told of that.
+        conntrack(&format!("-I -p udp --src 10.1.0.1 --dst 10.0.0.2 --sport 1 --dport 2 {SEEN}"));
+        assert_eq!(told(&mut source).original.source_port, 1);
+        conntrack("-D -p udp --src 10.1.0.1");
+        assert!(matches!(next(&mut source), ConnectionChange::Gone { zone: 0, .. }));
+        let kept = listed(&mut source);
+        assert!(kept.iter().all(|one| one.timeout > Duration::from_secs(4_000)), "{kept:?}");
+        conntrack(&format!("-U -p tcp {NAMED} --timeout 50"));
+        // One that is gone does not keep the other from being kept, and is told of, whether the kernel has told of its end or not.
         conntrack(&format!("-D -p udp {NAMED} --zone 7"));
         source.keep(&all).unwrap();
         let kept = listed(&mut source);
         assert_eq!(kept.len(), 1);
         assert!(kept[0].timeout > Duration::from_secs(4_000), "{:?}", kept[0].timeout);
+        let is_end = |change: &ConnectionChange| matches!(change, ConnectionChange::Gone { zone: 7, .. });
+        eventually("it is told of twice", || {
+            source.wait(Duration::from_millis(100), &mut changes).unwrap();
+            changes.iter().filter(|change| is_end(change)).count() == 2
+        });
+    });
+}
+
+#[test]
+fn a_connection_that_is_in_a_zone_in_one_direction_only_is_not_for_the_device() {
+    in_namespace("kernel::a_connection_that_is_in_a_zone_in_one_direction_only_is_not_for_the_device", || {
+        let mut source = KernelConnections::open().unwrap();
+        conntrack(&format!("-I -p udp {NAMED} {SEEN} --orig-zone 7"));
+        conntrack(&format!("-I -p udp {NAMED} {SEEN} --zone 9"));
+        assert_eq!(told(&mut source).zone, 9);
+        assert_eq!(listed(&mut source).iter().map(|one| one.zone).collect::<Vec<_>>(), [9]);
     });
 }
 
