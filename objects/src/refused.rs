@@ -18,9 +18,9 @@ pub struct RefusedObjects {
 }
 
 impl RefusedObjects {
-    /// Each with the reason.
-    pub fn reasons(&self) -> impl Iterator<Item = (&ObjectId, &str)> {
-        self.reasons.iter().map(|(id, reason)| (id, reason.as_str()))
+    /// What a person should know of each, in a sentence.
+    pub fn sentences(&self) -> impl Iterator<Item = String> {
+        self.reasons.iter().map(|(id, reason)| format!("{id} is not in force, and is tried again: {reason}"))
     }
 
     /// Those of a kind.

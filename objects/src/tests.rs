@@ -184,9 +184,9 @@ fn found(folder: &TempDir) -> Saved {
     ObjectsFile::open(folder.path()).unwrap().1
 }
 
-/// What the device has refused.
-fn refused(store: &ObjectStore) -> Vec<(ObjectId, String)> {
-    store.refused().reasons().map(|(id, reason)| (id.clone(), reason.to_owned())).collect()
+/// What is told of objects that the device has refused.
+fn refused(store: &ObjectStore) -> Vec<String> {
+    store.refused().sentences().collect()
 }
 
 #[test]
@@ -198,9 +198,10 @@ fn what_the_device_refuses_at_a_start_is_kept_and_is_in_force_once_it_takes_it()
     });
     let (store, table) = store(&Objects::default(), saved);
     assert_eq!((store.ports().iter().count(), store.in_force().meters().count()), (0, 1));
-    let no_tunnel = "port vx: there is no port 2, which is its underlay".to_owned();
-    let [(tunnel_id, why), (mirror_id, _)] = refused(&store).try_into().unwrap();
-    assert_eq!((tunnel_id, why, mirror_id), (PortNumber(1).into(), no_tunnel, ObjectId::Mirror("m".into())));
+    let [of_tunnel, of_mirror] = refused(&store).try_into().unwrap();
+    let why = "port vx: there is no port 2, which is its underlay";
+    assert_eq!(of_tunnel, format!("port 1 is not in force, and is tried again: {why}"));
+    assert!(of_mirror.starts_with("mirror m is not in force"), "{of_mirror}");
     let flow = installed(&table, 1, 2);
     store.bind_restored_flows();
     assert!(!store.try_refused());
@@ -230,7 +231,8 @@ fn what_is_refused_is_given_up_once_it_is_removed_or_another_one_has_its_name() 
     store.remove::<Port>(&PortNumber(2)).unwrap();
     assert!(store.remove::<Port>(&PortNumber(2)).is_err(), "it was there once");
     store.put(port(1, "other")).unwrap();
-    assert_eq!(refused(&store).into_iter().map(|(id, _)| id).collect::<Vec<_>>(), [ObjectId::Mirror("m".into())]);
+    let [of_mirror] = refused(&store).try_into().unwrap();
+    assert!(of_mirror.starts_with("mirror m "), "{of_mirror}");
     store.put(port(9, "up")).unwrap();
     assert!(store.try_refused());
     let kept = found(&folder).objects;

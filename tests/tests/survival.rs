@@ -416,6 +416,36 @@ fn what_was_added_at_run_time_survives_and_flows_stay_with_their_ports() {
 }
 
 #[test]
+fn what_the_device_refuses_at_a_start_is_kept_until_it_is_deleted() {
+    let house = House::new();
+    let with_port = format!("{CONFIG}[[port]]\nnumber = 9\nname = \"late\"\n");
+    let daemon = Daemon::start_in(&house.0, &with_port, false);
+    for args in [
+        &["add-mirror", "m", "in_port(1)", "late"][..],
+        &["add-port", "5", "vx", "--kind", "gre", "--underlay", "late"],
+    ] {
+        assert_eq!(daemon.sluice(args).err, "", "{args:?}");
+    }
+    kill(daemon);
+    // Without the port that both need, and once more, for the first start without it has written the file.
+    for _ in 0..2 {
+        let daemon = house.start("");
+        let shown = daemon.sluice(&["show"]).out;
+        for object in ["port 5", "mirror m"] {
+            assert!(shown.contains(&format!("REFUSED   {object} is not in force, and is tried again: ")), "{shown}");
+        }
+        kill(daemon);
+    }
+    let daemon = house.start("");
+    for args in [["del-port", "vx"], ["del-mirror", "m"]] {
+        assert_eq!(daemon.sluice(&args).err, "", "{args:?}");
+    }
+    assert!(!daemon.sluice(&["show"]).out.contains("REFUSED"));
+    kill(daemon);
+    assert!(!house.start("").sluice(&["show"]).out.contains("REFUSED"));
+}
+
+#[test]
 fn what_could_not_be_kept_is_in_force_is_said_loudly_and_is_kept_once_it_can_be() {
     let house = House::new();
     let daemon = house.start("");

@@ -5,7 +5,6 @@ use sluice_flow::Origin;
 use sluice_flow::backend::{Facet, PortCounters};
 use sluice_flow::port::{Port, PortKind};
 use sluice_flow::source::SourceReport;
-use sluice_objects::ObjectId;
 use sluice_unixctl::Output;
 
 use super::arguments::Arguments;
@@ -62,7 +61,7 @@ fn counted(agent: &AgentView) -> Value {
         "rebalancing": { "off": rebalancing.state.off().map(|(_, why)| why) },
         "orphans": agent.others().iter().filter(|found| found.is_orphan()).map(ToString::to_string).collect::<Vec<_>>(),
         "damage_of_objects": agent.damage_of_objects(),
-        "refused_objects": refused_objects(agent),
+        "refused_objects": agent.refused_objects().sentences().collect::<Vec<_>>(),
         "mirroring": mirroring(agent),
         "sources": sources(agent),
         "journal": agent.journal().map(|journal| {
@@ -71,12 +70,6 @@ fn counted(agent: &AgentView) -> Value {
     });
     agent.reading().add_to_stats(&mut counted);
     counted
-}
-
-/// Objects that were made at run time and that the device has refused since a start.
-fn refused_objects(agent: &AgentView) -> Value {
-    let object = |(id, reason): (&ObjectId, &str)| json!({ "object": id.to_string(), "reason": reason });
-    agent.refused_objects().reasons().map(object).collect()
 }
 
 /// What is mirrored to a collector; `null` if nothing is.

@@ -140,8 +140,7 @@ fn write(statistics: &Value, datapath: &Datapath, width: Option<u16>, out: &mut 
         writeln!(out, "  DAMAGED   {damage}")?;
     }
     for refused in statistics.pointer("/refused_objects").and_then(Value::as_array).into_iter().flatten() {
-        let [object, reason] = ["object", "reason"].map(|key| statistics::text(&refused[key]));
-        writeln!(out, "  REFUSED   {object} is not in force, and is tried again: {reason}")?;
+        writeln!(out, "  REFUSED   {}", statistics::text(refused))?;
     }
     for orphan in statistics.pointer("/orphans").and_then(Value::as_array).into_iter().flatten() {
         writeln!(out, "  ORPHANS   {}", statistics::text(orphan))?;
