@@ -10,7 +10,8 @@ use super::id::ObjectId;
 use super::registry::{ObjectKind, Origin};
 use super::set::{Objects, for_each_kind};
 
-/// See the [module](self). Of none of them there is one of its name in force.
+/// Objects that were made at run time, that the device has refused since a start, and that are tried again. Of none of them there is one of its
+/// name in force.
 #[derive(Clone, Debug, Default)]
 pub struct RefusedObjects {
     objects: Objects,
