@@ -2,7 +2,7 @@
 
 use std::{fmt, iter};
 
-use prost::bytes::{Buf, BufMut, Bytes};
+use prost::bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::encoding::{
     DecodeContext, WireType, bytes, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint, int32,
     key_len, skip_field, string,
@@ -178,9 +178,11 @@ impl Message for Match {
             FIELDS => {
                 let mut encoded = Bytes::new();
                 bytes::merge(wire_type, &mut encoded, buffer, context)?;
-                // A message that comes in parts is all of them.
-                if let Some(Form::Fields(Fields(before))) = &self.form {
-                    encoded = [before.as_ref(), &encoded].concat().into();
+                // A message that comes in parts is all of them. There may be very many, so that what there is by then is copied once.
+                if let Some(Form::Fields(Fields(before))) = self.form.take() {
+                    let mut all = before.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared));
+                    all.extend_from_slice(&encoded);
+                    encoded = all.freeze();
                 }
                 self.form = Some(Form::Fields(Fields(encoded)));
             }
@@ -274,6 +276,9 @@ mod tests {
             Match { form: Some(Form::Fields(Fields::from(&part))) }.encode_to_vec()
         });
         assert_eq!(Match::decode(&*parts.collect::<Vec<_>>().concat()), Ok(structure.clone()));
+        let many = [10, 4, 10, 2, 8, 1].repeat(200_000);
+        let Some(Form::Fields(fields)) = Match::decode(&*many).unwrap().form else { panic!("they are fields") };
+        assert_eq!(fields.iter().count(), 200_000);
         let last = [structure.encode_to_vec(), text.encode_to_vec()].concat();
         assert_eq!(Match::decode(&*last), Ok(text), "the last form counts");
     }
