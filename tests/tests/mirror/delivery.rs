@@ -163,7 +163,7 @@ fn a_capture_in_which_ports_come_and_go_is_read_with_each_frame_at_its_port_from
     let name = "delivery::a_capture_in_which_ports_come_and_go_is_read_with_each_frame_at_its_port_from_a_file_and_from_a_pipe";
     on_device("bluefield-3", name, |_| {
         play(async {
-            // More than one section has interfaces for.
+            // More than the collector remembers of a sender.
             const PORTS: u32 = 1500;
             let rig = Rig::new();
             let agent = Agent::new(&rig.socket());
