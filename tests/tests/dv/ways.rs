@@ -98,21 +98,30 @@ fn next(out: &Out) -> Vec<u8> {
     frame.unwrap()
 }
 
+/// Makes a network device that leads to 172.16.0.0/24.
+fn make_uplink() {
+    ip("link add p0 address 02:00:00:00:07:01 type veth peer name far");
+    ip("link set p0 up");
+    ip("link set far up");
+    ip("address add 172.16.0.1/24 dev p0");
+}
+
+/// What flows wait for that go by this address of that network.
+fn neighbour(last: u8) -> Cause {
+    Cause::Neighbour(Some([172, 16, 0, last].into()))
+}
+
 #[test]
 fn a_flow_waits_for_its_neighbour_alone_and_follows_it() {
     let name = "ways::a_flow_waits_for_its_neighbour_alone_and_follows_it";
     in_network_namespace("bluefield-3", name, |ports| {
-        ip("link add p0 address 02:00:00:00:07:01 type veth peer name far");
-        ip("link set p0 up");
-        ip("link set far up");
-        ip("address add 172.16.0.1/24 dev p0");
+        make_uplink();
         let nic = open();
         let (events, mut installer) = (nic.events(), Installer { queue: nic.install_queue().unwrap() });
         let to = |last: u8, source: &str| {
             let key = KEY.replace("frag=no", &format!("dst=10.0.0.{last},frag=no"));
             flow(&key, &format!("set(tunnel(tun_id=0x5,{source}dst=172.16.0.{last},ttl=64,flags(key))),3"))
         };
-        let neighbour = |last: u8| Cause::Neighbour(Some([172, 16, 0, last].into()));
         for last in [8, 9] {
             let refusal = installer.add(last.into(), &to(last, "")).unwrap_err();
             assert_eq!(refusal.cause(), Some(neighbour(last)), "{refusal}");
@@ -146,13 +155,9 @@ fn a_flow_waits_for_its_neighbour_alone_and_follows_it() {
 fn a_next_hop_of_flows_that_were_flushed_is_not_followed_any_more() {
     let name = "ways::a_next_hop_of_flows_that_were_flushed_is_not_followed_any_more";
     in_network_namespace("bluefield-3", name, |_| {
-        ip("link add p0 address 02:00:00:00:07:01 type veth peer name far");
-        ip("link set p0 up");
-        ip("link set far up");
-        ip("address add 172.16.0.1/24 dev p0");
+        make_uplink();
         let nic = open();
         let (events, mut installer) = (nic.events(), Installer { queue: nic.install_queue().unwrap() });
-        let neighbour = |last: u8| Cause::Neighbour(Some([172, 16, 0, last].into()));
         let to = |last: u8| {
             flow(KEY, &format!("set(tunnel(tun_id=0x5,src=172.16.0.1,dst=172.16.0.{last},ttl=64,flags(key))),3"))
         };
@@ -180,10 +185,7 @@ fn a_next_hop_of_flows_that_were_flushed_is_not_followed_any_more() {
 fn a_flow_that_waits_for_a_neighbour_that_nothing_has_asked_for_lately_asks_again() {
     let name = "ways::a_flow_that_waits_for_a_neighbour_that_nothing_has_asked_for_lately_asks_again";
     in_network_namespace("bluefield-3", name, |_| {
-        ip("link add p0 address 02:00:00:00:07:01 type veth peer name far");
-        ip("link set p0 up");
-        ip("link set far up");
-        ip("address add 172.16.0.1/24 dev p0");
+        make_uplink();
         let clock = Arc::new(ManualClock::default());
         let nic = open_at(clock.clone());
         let (events, mut installer) = (nic.events(), Installer { queue: nic.install_queue().unwrap() });
