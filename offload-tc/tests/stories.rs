@@ -459,6 +459,23 @@ fn connections_are_not_tracked_in_hardware_alone() {
 }
 
 #[test]
+fn connections_are_tracked_of_ip_only_for_anything_else_is_dropped_there() {
+    let reason = "action ct: act_ct drops what is no IP, and the match does not say that it is";
+    for key in ["in_port(1)", "in_port(1),eth_type(0x0806)", "in_port(1),eth_type(0x8100),vlan(vid=5,pcp=0)"] {
+        assert_eq!(refusal(EXACT, key, "ct(zone=7),recirc(1)"), reason, "{key}");
+    }
+    let labels = "in_port(1),eth_type(0x8847),mpls(label=5,tc=0,ttl=9,bos=1)";
+    assert_eq!(refusal(EXACT, labels, "ct(zone=7),recirc(1)"), reason);
+    for (key, actions) in [
+        ("in_port(1),eth_type(0x86dd)", "ct(zone=7),recirc(1)"),
+        (labels, "pop_mpls(eth_type=0x800),ct(zone=7),recirc(1)"),
+        ("in_port(1)", "ct_clear,2"),
+    ] {
+        assert!(rule(EXACT, key, actions).is_ok(), "{key} {actions}");
+    }
+}
+
+#[test]
 fn states_that_no_packet_has_together_in_flower_are_refused() {
     let key = |states: &str| format!("recirc_id(1),in_port(1),ct_state({states}),eth(),eth_type(0x0800),ipv4(frag=no)");
     for states in ["+new+rel+trk", "+est+rel+trk"] {

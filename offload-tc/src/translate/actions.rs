@@ -132,6 +132,13 @@ impl Translator<'_> {
                 self.pipe(Operation::Mpls(Mpls::Pop { protocol: *eth_type }));
             }
             FlowAction::Conntrack(action) => {
+                if !matches!(self.shape.eth_type, Some(ethernet::IPV4 | ethernet::IPV6)) {
+                    // As Open vSwitch's kernel module has it (`ovs_ct_copy_action`).
+                    return Err(refuse_action(
+                        kind,
+                        "act_ct drops what is no IP, and the match does not say that it is",
+                    ));
+                }
                 if self.shape.tags > 1 {
                     // The kernel would drop the packet: `tcf_ct_act` takes the inner tag for the IP header.
                     return Err(refuse_action(kind, "behind two tags act_ct does not find the header"));
