@@ -18,6 +18,7 @@ enum Form {
     IpProtocol,
     ArpOperation,
     FragmentFlags,
+    TunnelFlags,
     States,
     Label,
     Hex,
@@ -87,9 +88,8 @@ fn spelling(key: Key) -> (&'static str, Form) {
         Key::IcmpType | Key::Icmpv6Type => ("type", Form::Decimal),
         Key::IcmpCode | Key::Icmpv6Code => ("code", Form::Decimal),
         Key::ArpOp => ("arp_op", Form::ArpOperation),
-        Key::IpTos | Key::TcpFlags | Key::EncTos | Key::CtMark | Key::EncFlags | Key::Hash => {
-            (key.spec().name, Form::Hex)
-        }
+        Key::EncFlags => ("enc_flags", Form::TunnelFlags),
+        Key::IpTos | Key::TcpFlags | Key::EncTos | Key::CtMark | Key::Hash => (key.spec().name, Form::Hex),
         Key::CtLabel => ("ct_label", Form::Label),
         Key::CtState => ("ct_state", Form::States),
         _ => (key.spec().name, Form::Decimal),
@@ -125,6 +125,10 @@ fn number(key: &KeyMatch, form: Form) -> String {
         },
         Form::FragmentFlags => {
             bits(value, mask, &[(1, "frag"), (2, "firstfrag")], |is_set| if is_set { "" } else { "no" }, "/")
+        }
+        Form::TunnelFlags => {
+            let names = [(4, "tuncsum"), (8, "tundf"), (16, "tunoam"), (32, "tuncrit")];
+            bits(value, mask, &names, |is_set| if is_set { "" } else { "no" }, "/")
         }
         Form::States => {
             let names = [(1, "new"), (2, "est"), (4, "rel"), (8, "trk"), (16, "inv"), (32, "rpl")];

@@ -142,6 +142,12 @@ mod tests {
     }
 
     #[test]
+    fn flags_of_an_outer_header_are_in_the_words_of_tc_which_takes_no_numbers() {
+        let outer = "tunnel(tun_id=0x7,src=192.0.2.1,dst=192.0.2.2,flags(-df+csum+key)),in_port(3)";
+        assert!(words(outer, "1").contains(" enc_flags tuncsum/notundf "), "{}", words(outer, "1"));
+    }
+
+    #[test]
     fn actions_read_as_tc_would_take_them() {
         let actions = |actions: &str| {
             let words = words("in_port(1),eth_type(0x0800),ipv4(proto=17,frag=no)", actions);
