@@ -22,12 +22,13 @@ impl Core {
             let entry = self.ledger.leave(entry)?;
             // What cannot be deleted is found by the flow's next installation or by an audit.
             let _ = removal::take_out(&mut self.sockets.installer.lock(), &[&entry]);
-            self.ledger.vacate(entry.handle);
+            self.ledger.forget(entry.handle, entry.record.place);
             self.ledger.removal_done(entry.handle);
-        } else if !self.ledger.vacate_as(entry) {
+        } else if self.ledger.vacate_as(entry) {
+            self.ledger.release_priority(entry.record.place.protocol);
+        } else {
             return None;
         }
-        self.ledger.release_priority(entry.record.place.protocol);
         Some(entry.lost())
     }
 }

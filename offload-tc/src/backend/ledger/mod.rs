@@ -188,10 +188,11 @@ impl Ledger {
         });
     }
 
-    /// The rule is gone. Its handle is not reused.
+    /// The rule is gone. Its handle is not reused. Of two threads that find a rule gone, the first one releases its priority.
     pub(crate) fn forget(&self, handle: Handle, place: Place) {
-        self.vacate(handle);
-        self.release_priority(place.protocol);
+        if self.vacate_if(handle, |_| true) {
+            self.release_priority(place.protocol);
+        }
     }
 
     /// The same for a rule whose priority was not acquired.
@@ -516,6 +517,26 @@ mod tests {
         assert!(!entry.is_at(PLACE.hook, guard.priority + 1));
         ledger.park(handle, count(7));
         assert!(ledger.by_id(&guard).is_none(), "it went with the port");
+    }
+
+    #[test]
+    fn a_rule_that_two_find_gone_gives_its_priority_back_once() {
+        const ODD: u16 = 0x9000;
+        let ledger = Ledger::new(AgentId(1));
+        let place = |priority| Place { priority, protocol: ODD, ..PLACE };
+        let [own, other] = [1, 2].map(|slot| {
+            let place = place(ledger.acquire_priority(Priority::default(), ODD).unwrap());
+            let flow = FlowId { slot, incarnation: 0 };
+            ledger.insert(&mut ShardCursor::new(0), Record::new(flow, Generation(1), place))
+        });
+        let at = ledger.find(own).unwrap().record.place;
+        // A flush, and the worker whose deletion came too late.
+        (0..2).for_each(|_| ledger.forget(own, at));
+        assert!(ledger.find(other).is_some());
+        let alone = |protocol| Priorities::default().acquire(Priority::default(), protocol);
+        let rival = (ODD + 1..).find(|protocol| alone(*protocol) == Ok(at.priority)).unwrap();
+        let found = ledger.acquire_priority(Priority::default(), rival).unwrap();
+        assert_ne!(found, at.priority, "the other rule has it");
     }
 
     #[test]
