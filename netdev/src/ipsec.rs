@@ -21,9 +21,12 @@ const GROUP: u32 = 4;
 /// Bytes of `struct xfrm_userpolicy_info`, behind which attributes follow; and where in it the direction is.
 const POLICY: usize = 168;
 const DIRECTION: usize = 160;
-/// Of packets that leave, and of those that are forwarded (`XFRM_POLICY_OUT` and `XFRM_POLICY_FWD`).
+/// Of packets that end here, that leave, and that are forwarded (`XFRM_POLICY_IN`, `XFRM_POLICY_OUT` and `XFRM_POLICY_FWD`).
+const IN: u8 = 0;
 const OUT: u8 = 1;
 const FORWARD: u8 = 2;
+/// `IPPROTO_UDP`
+const UDP: u8 = 17;
 /// `XFRM_POLICY_ALLOW`
 const ALLOW: u8 = 0;
 /// `XFRMA_TMPL`, `XFRMA_MARK` and `XFRMA_IF_ID`
@@ -35,17 +38,48 @@ const INTERFACE: u16 = 31;
 pub struct IpsecPolicies {
     /// Of changes, and for requests; none of a kernel that has no policies.
     sockets: Option<(Socket, Control)>,
-    policies: Vec<Policy>,
+    policies: PolicyList,
+    /// Something has changed since they were read.
+    is_behind: bool,
     buffer: Vec<u8>,
 }
 
-/// Packets without a mark that leave by an ordinary device, and what they must not do in the clear.
+/// The policies of one time, which any thread may ask.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyList(Vec<Policy>);
+
+/// Packets that this host sends or receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packets {
+    /// Where they come from.
+    pub source: Addresses,
+    /// Where they go.
+    pub destination: Addresses,
+    /// Of IP.
+    pub protocol: u8,
+    /// Where datagrams of UDP go; `None` if that is not known, and of other protocols.
+    pub udp_port: Option<u16>,
+}
+
+/// Addresses that are alike under a mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// All of both versions of IP.
+    Any,
+    /// Those that are like this one under a mask, in whose last 32 bits that of an address of IPv4 is.
+    Like(IpAddr, u128),
+}
+
+/// Packets without a mark of an ordinary device, and what they must not do in the clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Policy {
+    direction: u8,
     source: Prefix,
     destination: Prefix,
     /// 0 is any.
     protocol: u8,
+    /// The port that datagrams go to, and its mask.
+    port: (u16, u16),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +100,8 @@ impl IpsecPolicies {
             }
             Err(error) => return Err(error),
         };
-        let mut policies = Self { sockets, policies: Vec::new(), buffer: vec![0; ROOM] };
+        let (policies, is_behind) = (PolicyList::default(), true);
+        let mut policies = Self { sockets, policies, is_behind, buffer: vec![0; ROOM] };
         policies.read()?;
         Ok(policies)
     }
@@ -76,31 +111,34 @@ impl IpsecPolicies {
         self.sockets.as_ref().map(|(notifications, _)| notifications.as_fd())
     }
 
-    /// Follows what has changed, if anything has, and says so. Does not wait.
+    /// Follows what has changed, if anything has, and says so. Does not wait. After an error, the next call reads what this one could not.
     pub fn renew(&mut self) -> Result<bool, LinkError> {
         let Some((notifications, _)) = &self.sockets else { return Ok(false) };
-        let mut has_changed = false;
         loop {
             match receive(notifications, &mut self.buffer) {
                 Ok(None) => break,
-                Ok(Some(_)) => has_changed = true,
-                Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => has_changed = true,
+                Ok(Some(_)) => self.is_behind = true,
+                Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => self.is_behind = true,
                 Err(source) => return Err(LinkError::Socket { step: "listen", source }),
             }
         }
+        let has_changed = self.is_behind;
         if has_changed {
             self.read()?;
         }
         Ok(has_changed)
     }
 
-    /// Whether a policy may be for packets of a protocol from one address to another. Their ports are not looked at.
+    /// Returns them as they are known now.
+    pub const fn list(&self) -> &PolicyList {
+        &self.policies
+    }
+
+    /// Whether a policy may be for packets of a protocol from one address to another that leave or are forwarded. Their ports are not looked at.
     pub fn cover(&self, source: IpAddr, destination: IpAddr, protocol: u8) -> bool {
-        self.policies.iter().any(|policy| {
-            (policy.protocol == 0 || policy.protocol == protocol)
-                && policy.source.has(source)
-                && policy.destination.has(destination)
-        })
+        let [source, destination] = [source, destination].map(Addresses::one);
+        let packets = Packets { source, destination, protocol, udp_port: None };
+        self.policies.cover(&[OUT, FORWARD], &packets)
     }
 
     fn read(&mut self) -> Result<(), LinkError> {
@@ -109,21 +147,61 @@ impl IpsecPolicies {
                 found.extend(policy(message)?);
                 Ok(())
             };
-            self.policies = control.dump("list the policies of IPsec", GET_POLICY, |_| (), each)?;
+            self.policies = PolicyList(control.dump("list the policies of IPsec", GET_POLICY, |_| (), each)?);
         }
+        self.is_behind = false;
         Ok(())
     }
 }
 
+impl PolicyList {
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a policy may be for packets that this host sends, so that it does not send all of them as they are.
+    pub fn cover_sent(&self, packets: &Packets) -> bool {
+        self.cover(&[OUT], packets)
+    }
+
+    /// Whether a policy may be for packets that end at this host, so that it does not take all of them that come as they are.
+    pub fn cover_received(&self, packets: &Packets) -> bool {
+        self.cover(&[IN], packets)
+    }
+
+    /// Source ports are not looked at: those of packets of tunnels are different for each.
+    fn cover(&self, directions: &[u8], packets: &Packets) -> bool {
+        let Packets { source, destination, protocol, udp_port } = packets;
+        let goes_there = |(port, mask): (u16, u16)| udp_port.is_none_or(|other| (port ^ other) & mask == 0);
+        self.0.iter().any(|policy| {
+            directions.contains(&policy.direction)
+                && (policy.protocol == 0 || policy.protocol == *protocol)
+                && (*protocol != UDP || goes_there(policy.port))
+                && policy.source.meets(source)
+                && policy.destination.meets(destination)
+        })
+    }
+}
+
+impl Addresses {
+    /// Only this one.
+    pub const fn one(address: IpAddr) -> Self {
+        Self::Like(address, u128::MAX)
+    }
+}
+
 impl Prefix {
-    fn has(&self, address: IpAddr) -> bool {
+    /// Whether it has one of these addresses.
+    fn meets(&self, addresses: &Addresses) -> bool {
+        let Addresses::Like(address, mask) = addresses else { return true };
         let (bits, differs) = match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => (32, u128::from(own.to_bits() ^ other.to_bits())),
             (IpAddr::V6(own), IpAddr::V6(other)) => (128, own.to_bits() ^ other.to_bits()),
             _ => return false,
         };
         let beyond = u32::saturating_sub(bits, self.length.into());
-        differs.checked_shr(beyond).unwrap_or(0) == 0
+        (differs & mask).checked_shr(beyond).unwrap_or(0) == 0
     }
 }
 
@@ -135,7 +213,7 @@ fn open() -> Result<(Socket, Control), LinkError> {
     Ok((socket, Control::ipsec()?))
 }
 
-/// Reads a policy; `None` of one that lets what is forwarded pass as it is. Those with a number of an interface or a mark are for packets that
+/// Reads a policy; `None` of one that lets packets pass as they are. Those with a number of an interface or a mark are for packets that
 /// a device of IPsec has, which is no port.
 fn policy(message: &Message<'_>) -> Result<Option<Policy>, Malformed> {
     let place = "policy of IPsec";
@@ -144,7 +222,7 @@ fn policy(message: &Message<'_>) -> Result<Option<Policy>, Malformed> {
     }
     let mut fields = Fields::new(message.payload, place);
     let (destination, source): ([u8; 16], [u8; 16]) = (fields.bytes()?, fields.bytes()?);
-    let _ports: [u8; 8] = fields.bytes()?;
+    let [high, low, mask_high, mask_low, ..]: [u8; 8] = fields.bytes()?;
     let family = fields.u16()?;
     let [to, from, protocol] = fields.bytes()?;
     let rest = message.payload.get(DIRECTION..).unwrap_or_default();
@@ -160,8 +238,9 @@ fn policy(message: &Message<'_>) -> Result<Option<Policy>, Malformed> {
             _ => {}
         }
     }
-    let is_forwarded = matches!(direction, OUT | FORWARD);
-    if !changes || is_of_device || !is_forwarded {
+    // Those of sockets have directions of their own.
+    let is_of_all = matches!(direction, IN | OUT | FORWARD);
+    if !changes || is_of_device || !is_of_all {
         return Ok(None);
     }
     let prefix = |address: [u8; 16], length| {
@@ -169,7 +248,9 @@ fn policy(message: &Message<'_>) -> Result<Option<Policy>, Malformed> {
         let address = if family == 2 { [a, b, c, d].into() } else { address.into() };
         Prefix { address, length }
     };
-    Ok(Some(Policy { source: prefix(source, from), destination: prefix(destination, to), protocol }))
+    let port = (u16::from_be_bytes([high, low]), u16::from_be_bytes([mask_high, mask_low]));
+    let (source, destination) = (prefix(source, from), prefix(destination, to));
+    Ok(Some(Policy { direction, source, destination, protocol, port }))
 }
 
 #[cfg(test)]
@@ -211,24 +292,50 @@ mod tests {
     #[test]
     fn a_policy_covers_what_is_forwarded_between_its_prefixes_in_its_direction() {
         let policy = read(OUT, ALLOW, templates).unwrap();
-        assert_eq!(read(FORWARD, ALLOW, templates), Some(policy));
+        assert_eq!(read(FORWARD, ALLOW, templates), Some(Policy { direction: FORWARD, ..policy }));
         assert_eq!(read(OUT, 1, |_| ()), Some(policy), "it lets nothing pass");
-        let mut policies = IpsecPolicies { sockets: None, policies: vec![policy], buffer: vec![] };
-        let mut covers = |source: [u8; 4], destination: [u8; 4], protocol| {
-            policies.policies[0].protocol = protocol;
+        let covers = |source: [u8; 4], destination: [u8; 4], protocol| {
+            let list = PolicyList(vec![Policy { protocol, ..policy }]);
+            let policies = IpsecPolicies { sockets: None, policies: list, is_behind: false, buffer: vec![] };
+            assert!(!policies.cover("fd01::1".parse().unwrap(), "fd09::1".parse().unwrap(), TCP));
             policies.cover(source.into(), destination.into(), TCP)
         };
         assert!(covers([10, 1, 255, 1], [10, 9, 15, 1], 0) && covers([10, 1, 0, 1], [10, 9, 0, 1], TCP));
         assert!(!covers([10, 2, 0, 1], [10, 9, 0, 1], 0) && !covers([10, 1, 0, 1], [10, 9, 16, 1], 0));
         assert!(!covers([10, 9, 0, 1], [10, 1, 0, 1], 0), "the other direction has one of its own");
-        assert!(!covers([10, 1, 0, 1], [10, 9, 0, 1], 17));
-        assert!(!policies.cover("fd01::1".parse().unwrap(), "fd09::1".parse().unwrap(), TCP));
+        assert!(!covers([10, 1, 0, 1], [10, 9, 0, 1], UDP));
+    }
+
+    #[test]
+    fn datagrams_are_covered_by_where_they_go_and_what_is_not_known_of_packets_may_be_anything() {
+        let datagrams = |port: u16| {
+            let mut policy = read(OUT, ALLOW, templates).unwrap();
+            (policy.protocol, policy.port) = (UDP, (port, u16::MAX));
+            PolicyList(vec![policy])
+        };
+        let [source, destination] =
+            [[10, 1, 0, 1], [10, 9, 0, 1]].map(|address: [u8; 4]| Addresses::one(address.into()));
+        let packets = Packets { source, destination, protocol: UDP, udp_port: Some(4789) };
+        assert!(datagrams(4789).cover_sent(&packets) && !datagrams(4790).cover_sent(&packets));
+        assert!(datagrams(4790).cover_sent(&Packets { udp_port: None, ..packets }));
+        assert!(!datagrams(4789).cover_received(&packets), "the other direction has one of its own");
+        let received = PolicyList(vec![read(IN, ALLOW, templates).unwrap()]);
+        assert!(received.cover_received(&packets) && !received.cover_sent(&packets));
+        // Of GRE, what is in the place of ports is its key.
+        let mut keyed = datagrams(7);
+        keyed.0[0].protocol = 47;
+        assert!(keyed.cover_sent(&Packets { protocol: 47, udp_port: None, ..packets }));
+        let like = |address: [u8; 4], mask| Packets { source: Addresses::Like(address.into(), mask), ..packets };
+        assert!(received.cover_received(&like([10, 0, 0, 9], 0xff00_00ff)));
+        assert!(!received.cover_received(&like([11, 0, 0, 9], 0xff00_00ff)));
+        assert!(received.cover_received(&Packets { source: Addresses::Any, ..packets }));
     }
 
     #[test]
     fn policies_that_leave_packets_as_they_are_or_are_for_devices_of_ipsec_are_passed_over() {
         assert_eq!(read(OUT, ALLOW, |_| ()), None, "a bypass");
-        assert_eq!(read(0, ALLOW, templates), None, "what ends here is not forwarded");
+        assert_eq!(read(IN, ALLOW, |_| ()), None);
+        assert_eq!(read(3, ALLOW, templates), None, "of a socket");
         assert_eq!(read(OUT, ALLOW, |writer| marked(writer, 7, u32::MAX)), None);
         assert!(read(OUT, ALLOW, |writer| marked(writer, 0, 0)).is_some());
         let of_interface = |number: u32| {
@@ -244,7 +351,7 @@ mod tests {
     #[test]
     fn prefixes_of_any_length_have_the_addresses_that_begin_so() {
         let has = |prefix: &str, length, address: &str| {
-            Prefix { address: prefix.parse().unwrap(), length }.has(address.parse().unwrap())
+            Prefix { address: prefix.parse().unwrap(), length }.meets(&Addresses::one(address.parse().unwrap()))
         };
         assert!(has("0.0.0.0", 0, "203.0.113.9") && has("::", 0, "fd01::1"));
         assert!(has("192.0.2.1", 32, "192.0.2.1") && !has("192.0.2.1", 32, "192.0.2.0"));

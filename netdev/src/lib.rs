@@ -99,7 +99,7 @@ pub use hardware_filters::filters_in_hardware;
 pub use ingress::{
     IngressError, IngressKind, IngressQdisc, NotRemoved, Ownership, ensure_ingress, find_ingress, remove_ingress,
 };
-pub use ipsec::IpsecPolicies;
+pub use ipsec::{Addresses, IpsecPolicies, Packets, PolicyList};
 pub use lag::{LagError, ensure_lag};
 pub use links::{Known, Links};
 pub use monitor::{Monitor, MonitorOptions};
