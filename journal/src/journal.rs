@@ -89,8 +89,12 @@ impl Journal {
     }
 
     /// Waits until all that was changed before is written, which it then is even if the agent is killed; or until it is clear
-    /// that it cannot be written, which the [report](Journal::report) says. Does not wait for a log that is late already.
+    /// that it cannot be written, which the [report](Journal::report) says. Does not wait for a log that is late already, and wakes nobody if
+    /// there is nothing to write, as when all that was changed are flows of sources.
     pub fn wait(&self, at_most: Duration) -> Result<(), NotWritten> {
+        if self.pace.has_written_all(&self.unwritten) {
+            return Ok(());
+        }
         if let Some(lag) = self.lag().is_late() {
             return Err(NotWritten(lag));
         }

@@ -82,6 +82,12 @@ impl Pace {
         self.is_writing.store(false, Ordering::Release);
     }
 
+    /// Whether all that was changed before is written. Takes no lock.
+    pub(super) fn has_written_all(&self, unwritten: &Unwritten) -> bool {
+        // In this order: the writer says that it writes before it takes anything out of the queue.
+        unwritten.is_empty() && !self.is_writing.load(Ordering::Acquire)
+    }
+
     pub(super) fn begin_syncing(&self) {
         self.is_syncing.store(true, Ordering::Release);
     }

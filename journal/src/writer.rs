@@ -18,6 +18,8 @@ use sluice_host::liveness::Progress;
 
 /// How long a change may lie that nobody waits for: the end of a flow that has aged, above all.
 const TICK: Duration = Duration::from_millis(100);
+/// The same of the first one after nothing has changed for that long: an agent at rest does not wake its processor for a log that is written.
+const TICK_AT_REST: Duration = Duration::from_secs(1);
 
 /// Bytes that are written in one go.
 const CHUNK: usize = 1 << 20;
@@ -39,12 +41,13 @@ impl Writer {
 
     /// Writes until `stop` is disconnected, and then what is left.
     pub fn run(mut self, table: &FlowTable, stop: &Receiver<Infallible>, progress: &Progress) {
+        let mut tick = TICK;
         loop {
             progress.rests();
             let (is_last, is_idle) = select! {
                 recv(self.wake) -> _ => (false, false),
                 recv(stop) -> _ => (true, false),
-                default(TICK) => (false, true),
+                default(tick) => (false, true),
             };
             progress.works();
             let asked = self.journal.requests.lock().asked;
@@ -52,7 +55,9 @@ impl Writer {
             self.journal.pace.begin_writing();
             // What is changed later is of later requests.
             let mut mark = self.reader.mark();
-            if mark.is_reached() && is_idle {
+            let is_at_rest = mark.is_reached() && is_idle;
+            tick = if is_at_rest { TICK_AT_REST } else { TICK };
+            if is_at_rest {
                 self.write_last(Encoder::index);
             }
             while !mark.is_reached() {

@@ -66,3 +66,18 @@ fn flows_that_come_and_go_while_the_disk_hangs_take_a_bounded_number_of_slots() 
     let (found, log) = read(scratch.path()).unwrap();
     assert_eq!((found, log.loss()), (flows([&stays, &late]), None));
 }
+
+#[test]
+fn nobody_waits_for_a_log_that_has_nothing_to_write() {
+    let scratch = TempDir::new().unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let options = JournalOptions { sync_interval: Duration::from_secs(1), clock, wall: Arc::new(SystemTime::now) };
+    // It does not run.
+    let Opened { journal, writer, .. } = Journal::open(scratch.path(), options).unwrap();
+    let table = FlowTable::new(SEED, LIMITS, Arc::new(())).kept_by(Some(journal.unwritten()));
+    table.add(udp(1, "2").with_origin(Origin::OpenVswitch), START, None).unwrap();
+    assert!(journal.wait(Duration::ZERO).is_ok(), "a source knows its flows itself");
+    table.add(udp(2, "2"), START, None).unwrap();
+    assert!(journal.wait(Duration::ZERO).is_err());
+    drop(writer);
+}
