@@ -1,5 +1,9 @@
 //! Capture files: `NAME_00001.pcapng` and so on. Each start and each rotation begins the next one; no file is ever written
 //! over.
+//!
+//! A file without frames takes the place of no other one: older files are deleted for the first frames of one, not for its beginning. It
+//! goes if these cannot be written, and once the next start has begun a file that says the same. Otherwise a collector that starts again and
+//! again, or a disk that is full, would leave files that say nothing, and have deleted all others for them.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -30,6 +34,8 @@ pub(super) struct Written {
     files: Files,
     number: u64,
     open: Option<Open>,
+    /// Last files without frames, which the next one makes needless.
+    needless: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -48,15 +54,19 @@ impl Written {
     pub(super) fn new(files: Files) -> io::Result<(Self, Marks)> {
         let numbers = files.numbers()?;
         // A machine that went down may leave a last file without a mark.
-        let mut marks = Marks::new();
+        let (mut marks, mut needless) = (Marks::new(), Vec::new());
         for number in numbers.iter().rev() {
             let path = files.numbered(*number);
-            marks = mark::mend(&path).map_err(|error| named(&path, &error))?;
+            let mended = mark::mend(&path).map_err(|error| named(&path, &error))?;
+            marks = mended.marks;
+            if mended.is_without_frames {
+                needless.push(path);
+            }
             if !marks.is_empty() {
                 break;
             }
         }
-        Ok((Self { files, number: numbers.last().copied().unwrap_or_default(), open: None }, marks))
+        Ok((Self { files, number: numbers.last().copied().unwrap_or_default(), open: None, needless }, marks))
     }
 
     /// Whether a file is open, to which more can be written.
@@ -72,14 +82,14 @@ impl Written {
             || self.files.age.is_some_and(|age| since.elapsed() >= age)
     }
 
-    /// Begins the next file, with these blocks. If that fails, no file is left of it, and none is deleted for it.
+    /// Begins the next file, with these blocks, which are not frames. If that fails, no file is left of it.
     pub(super) fn begin(&mut self, blocks: &[u8]) -> io::Result<()> {
         self.number += 1;
         let path = self.files.numbered(self.number);
         match Open::new(&path, blocks) {
             Ok(open) => {
                 self.open = Some(open);
-                self.delete_old();
+                std::mem::take(&mut self.needless).iter().for_each(|path| delete(path, "without frames"));
                 Ok(())
             }
             Err(error) => {
@@ -92,20 +102,33 @@ impl Written {
         }
     }
 
-    /// Writes whole blocks of frames. If that fails, none of them is in the file, which is closed.
+    /// Writes whole blocks of frames. If that fails, none of them is in the file, which is closed, and gone if these were the first.
     pub(super) fn write(&mut self, blocks: &[u8]) -> io::Result<()> {
         let Some(open) = &mut self.open else { return Err(io::ErrorKind::NotFound.into()) };
+        // As the statistics of a file without frames are.
+        if blocks.is_empty() {
+            return Ok(());
+        }
         let Err(error) = open.file.write_all(blocks) else {
             open.length += blocks.len() as u64;
-            open.since.get_or_insert_with(Instant::now);
+            if open.since.replace(open.since.unwrap_or_else(Instant::now)).is_none() {
+                self.delete_old();
+            }
             return Ok(());
         };
-        let error = match open.file.set_len(open.length) {
-            Ok(()) => named(&open.path, &error),
-            Err(also) => {
-                named(&open.path, &io::Error::other(format!("{error}; and its end cannot be cut off: {also}")))
+        let undone = match open.since {
+            Some(_) => open.file.set_len(open.length).map_err(|also| format!("its end cannot be cut off: {also}")),
+            None => {
+                fs::remove_file(&open.path).map_err(|also| format!("what was begun of it cannot be deleted: {also}"))
             }
         };
+        let error = match &undone {
+            Ok(()) => named(&open.path, &error),
+            Err(also) => named(&open.path, &io::Error::other(format!("{error}; and {also}"))),
+        };
+        if open.since.is_none() && undone.is_ok() {
+            self.number -= 1;
+        }
         self.open = None;
         Err(error)
     }
@@ -123,11 +146,14 @@ impl Written {
             Vec::new()
         });
         for number in &numbers[..numbers.len().saturating_sub(keep.max(1))] {
-            let path = self.files.numbered(*number);
-            if let Err(error) = fs::remove_file(&path) {
-                warn!("a file that is too old cannot be deleted: {}", named(&path, &error));
-            }
+            delete(&self.files.numbered(*number), "that is too old");
         }
+    }
+}
+
+fn delete(path: &Path, which: &str) {
+    if let Err(error) = fs::remove_file(path) {
+        warn!("a file {which} cannot be deleted: {}", named(path, &error));
     }
 }
 
@@ -212,7 +238,11 @@ mod tests {
         let (mut written, marks) = Written::new(files).unwrap();
         assert!(marks.is_empty() && !written.is_open());
         for _ in 0..2 {
+            let before = names();
             written.begin(b"1234").unwrap();
+            assert_eq!(names().len(), before.len() + 1, "none is deleted for a file without frames");
+            written.write(b"").unwrap();
+            assert_eq!(names().len(), before.len() + 1);
             written.write(b"56789").unwrap();
             assert!(!written.is_due());
             written.write(b"0").unwrap();
@@ -252,8 +282,15 @@ mod tests {
             assert!(error.to_string().ends_with("a_00003.pcapng: File too large (os error 27)"), "{error}");
             assert!(!written.is_open());
             assert_eq!(names(), captures);
+            // With room for what a file begins with, but not for its first frames.
+            written.begin(b"marks").unwrap();
+            let error = written.write(&[0; 100]).unwrap_err();
+            assert!(error.to_string().ends_with("a_00003.pcapng: File too large (os error 27)"), "{error}");
+            assert!(!written.is_open());
+            assert_eq!(names(), captures);
         }
-        written.begin(b"frames").unwrap();
+        written.begin(b"marks").unwrap();
+        written.write(b"frames").unwrap();
         assert_eq!(names(), ["a_00002.pcapng", "a_00003.pcapng"]);
     }
 

@@ -103,21 +103,29 @@ impl Marked {
     }
 }
 
+/// What a file says once it is mended.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Mended {
+    pub(super) marks: Marks,
+    /// It is a file of ours in which there are no frames.
+    pub(super) is_without_frames: bool,
+}
+
 /// Reads the marks of a file of ours, and cuts off what is behind the last whole block, and frames without a mark. A file of somebody else
 /// has no marks, and stays as it is.
 ///
 /// # Errors
 /// Fails if it cannot be opened, read or cut.
-pub(super) fn mend(path: &Path) -> io::Result<Marks> {
+pub(super) fn mend(path: &Path) -> io::Result<Mended> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();
-    let Some(Found { marks, whole }) = read(BufReader::new(file))? else { return Ok(Marks::new()) };
+    let Some(Found { marks, whole, has_frames }) = read(BufReader::new(file))? else { return Ok(Mended::default()) };
     if whole < length {
         OpenOptions::new().write(true).open(path)?.set_len(whole)?;
         let cut = length - whole;
         warn!("{} ended in {cut} bytes that no collector has finished: they are cut off", path.display());
     }
-    Ok(marks)
+    Ok(Mended { marks, is_without_frames: !has_frames })
 }
 
 /// What is in a file.
@@ -125,11 +133,13 @@ struct Found {
     marks: Marks,
     /// Bytes of it that are to stay.
     whole: u64,
+    /// There are frames in these.
+    has_frames: bool,
 }
 
 /// Reads a file; `None` if no collector wrote it.
 fn read(mut file: BufReader<File>) -> io::Result<Option<Found>> {
-    let mut found = Found { marks: Marks::new(), whole: 0 };
+    let mut found = Found { marks: Marks::new(), whole: 0, has_frames: false };
     let (mut end, mut has_frames, mut count) = (0, false, 0);
     while let Some(Header { kind, body }) = Header::read(&mut file)? {
         let mut block = Vec::new();
@@ -158,6 +168,7 @@ fn read(mut file: BufReader<File>) -> io::Result<Option<Found>> {
                 if let Some(mark) = Mark::parse(&block) {
                     count += 1;
                     found.marks.entry(mark.sender).or_default().take(mark, count);
+                    found.has_frames |= has_frames;
                     has_frames = false;
                 }
             }
@@ -243,8 +254,9 @@ mod tests {
         let path = folder.path().join("x.pcapng");
         for cut in 0..=bytes.len() {
             std::fs::write(&path, &bytes[..cut]).unwrap();
-            let marks = mend(&path).unwrap();
+            let Mended { marks, is_without_frames } = mend(&path).unwrap();
             let next = marks.get(&7).and_then(|marked| marked.classes[Class::Arp.index()]).map(|(next, _)| next);
+            assert_eq!(is_without_frames, next.is_none() && cut >= ends[0].0, "{cut}");
             let kept = std::fs::read(&path).unwrap();
             match ends.iter().rfind(|(end, _)| *end <= cut) {
                 Some((end, expected)) => assert_eq!((kept.len(), next), (*end, *expected), "{cut}"),
@@ -281,7 +293,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.pcapng");
         std::fs::write(&path, capture.bytes().as_ref()).unwrap();
-        let marks = mend(&path).unwrap();
+        let Mended { marks, is_without_frames } = mend(&path).unwrap();
+        assert!(is_without_frames);
         let of = |sender, class: Class| marks[&sender].classes[class.index()];
         assert_eq!((of(7, Class::Arp), of(7, Class::Nd)), (Some((4, told(5))), Some((9, told(6)))));
         assert_eq!(of(8, Class::Bfd), Some((1, Drops::default())));
@@ -300,7 +313,7 @@ mod tests {
             let mut other = [&ours[..], b"torn"].concat();
             other[at] = byte;
             std::fs::write(&path, &other).unwrap();
-            assert_eq!(mend(&path).unwrap(), Marks::new());
+            assert_eq!(mend(&path).unwrap(), Mended::default());
             assert_eq!(std::fs::read(&path).unwrap(), other);
         }
     }

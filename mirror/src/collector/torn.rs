@@ -1,4 +1,4 @@
-//! Files of collectors that were killed while they wrote.
+//! Files of collectors that were killed while they wrote, or before.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::path::Path;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use sluice_control::mirror::Class;
 
-use super::output::Output;
+use super::files::Files;
+use super::output::{Output, Outputs};
 use super::rig::{SENDER, batch, files, output, payload};
 use crate::wire::Hello;
 
@@ -61,4 +62,34 @@ fn wherever_a_write_was_cut_off_the_next_collector_has_each_frame_once() {
         drop(next);
         assert_eq!(written(folder.path()), (0..20).collect::<Vec<_>>(), "cut off at {cut} of {ends:?}");
     }
+}
+
+#[test]
+fn a_collector_that_starts_again_and_again_without_a_frame_deletes_none_for_it_and_leaves_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || {
+        let outputs = files(folder.path());
+        output(Outputs { files: outputs.files.map(|files| Files { keep: Some(2), ..files }), ..outputs })
+    };
+    for sequence in [0, 5] {
+        let mut killed = start();
+        assert_eq!(killed.hello(SENDER, Hello::default())[Class::Lldp.index()], sequence);
+        write(&mut killed, sequence);
+    }
+    for _ in 0..5 {
+        drop(start());
+        // As in order.
+        start().finish();
+    }
+    let names = || {
+        let mut names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["a_00001.pcapng", "a_00002.pcapng", "a_00012.pcapng"]);
+    let mut next = start();
+    assert_eq!(next.hello(SENDER, Hello::default())[Class::Lldp.index()], 10);
+    write(&mut next, 10);
+    assert_eq!(names(), ["a_00002.pcapng", "a_00013.pcapng"]);
+    assert_eq!(written(folder.path()), (5..15).collect::<Vec<_>>());
 }
