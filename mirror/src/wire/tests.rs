@@ -217,6 +217,36 @@ fn vlan_tag_and_checksum_are_put_back_into_a_frame_of_a_ring() {
 }
 
 #[test]
+fn the_checksum_of_sctp_is_put_back_which_is_no_sum() {
+    // Of RFC 3720, appendix B.4: bytes with zeroes where SCTP has its checksum, and their CRC as it is sent.
+    let read = [
+        [0x01, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        [0x14, 0, 0, 0, 0, 0, 0x04, 0, 0, 0, 0, 0x14, 0, 0, 0, 0x18],
+        [0x28, 0, 0, 0, 0, 0, 0, 0, 0x02, 0, 0, 0, 0, 0, 0, 0],
+    ];
+    let examples = [(vec![0; 32], [0xaa, 0x36, 0x91, 0x8a]), (read.concat(), [0x56, 0x3a, 0x96, 0xd9])];
+    for (packet, crc) in examples {
+        for (status, tag, start) in [(0, &[][..], 34), (1 << 4, &[0x81, 0x00, 0, 7][..], 38)] {
+            let mut frame = vec![0xff; 34];
+            frame.extend(&packet);
+            // Needs a checksum, from byte 34 on, at byte 8 behind that.
+            let block = block(&frame, [1, 0, 0, 0, 0, 0, 34, 0, 8, 0], status, (7, 0));
+            let mut restored = Vec::new();
+            ring::frames(&block).unwrap().next().unwrap().unwrap().restore(&mut restored);
+            assert_eq!(restored[12..12 + tag.len()], *tag);
+            assert_eq!(restored[start + 8..start + 12], crc);
+            restored[start + 8..start + 12].fill(0);
+            assert_eq!(restored[start..], packet);
+        }
+    }
+    // One that was cut off in front of its end is left as it is.
+    let short = block(&[0xff; 45], [1, 0, 0, 0, 0, 0, 34, 0, 8, 0], 0, (0, 0));
+    let mut restored = Vec::new();
+    ring::frames(&short).unwrap().next().unwrap().unwrap().restore(&mut restored);
+    assert_eq!(restored, [0xff; 45]);
+}
+
+#[test]
 fn a_frame_of_a_ring_that_needs_nothing_is_left_as_it_is() {
     let block = block(&udp(), [0; 10], 0, (0, 0));
     let frame = ring::frames(&block).unwrap().next().unwrap().unwrap();
