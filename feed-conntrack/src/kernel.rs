@@ -49,6 +49,11 @@ pub(crate) fn forwards_ipv6() -> bool {
     read("ipv6/conf/all/forwarding").is_some_and(|is_on| is_on != 0)
 }
 
+/// Whether the kernel may choose among several next hops of a route by ports, and not by addresses alone (`fib_multipath_hash_policy`).
+pub(crate) fn spreads_by_ports() -> bool {
+    ["ipv4", "ipv6"].iter().any(|family| read(&format!("{family}/fib_multipath_hash_policy")).is_some_and(|by| by != 0))
+}
+
 fn read(name: &str) -> Option<u64> {
     fs::read_to_string(format!("{FOLDER}/{name}")).ok()?.trim().parse().ok()
 }

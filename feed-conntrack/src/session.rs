@@ -1,6 +1,7 @@
 //! The connections of the kernel, from the moment that it is asked to the end of the source or of what it tells.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use sluice_ctnetlink::{Events, Heard, Requests, SocketError, assured, wait};
 use sluice_flow::connection::Direction;
 use sluice_flow::source::{Intake, SourceReport, Standing};
 use sluice_flow::{Expiry, Flow, MaskedKey, Priority};
-use sluice_netdev::{IpsecPolicies, LinkError, NextHop, NoNextHop, Target};
+use sluice_netdev::{IpsecPolicies, LinkError, NextHop, NoNextHop, PacketPorts, Target};
 
 use crate::entry::{Entry, Event};
 use crate::judge::{Reason, judge};
@@ -81,6 +82,8 @@ pub(crate) struct Session<'a> {
     settings: Timeouts,
     /// Whether the kernel forwards IPv6.
     forwards_ipv6: bool,
+    /// Whether ways were last asked for with the ports of connections.
+    looks_at_ports: bool,
     /// Connections whose flows may have to change.
     unsettled: HashSet<Direction>,
     /// Those of them whose turn it is.
@@ -113,6 +116,7 @@ impl<'a> Session<'a> {
         // Before anything is asked, so that nothing is missed that comes after the answer.
         let events = Events::open(options.queue_bytes, &assured(requests.port(), options.mark))?;
         let (ways, table, now) = (Ways::open()?, Table::new(options.after), Instant::now());
+        let looks_at_ports = ways.look_at_ports();
         let (ports, unsettled, pending) = Default::default();
         let mut session = Self {
             options,
@@ -126,6 +130,7 @@ impl<'a> Session<'a> {
             ports,
             settings: Timeouts::read(),
             forwards_ipv6: kernel::forwards_ipv6(),
+            looks_at_ports,
             unsettled,
             pending,
             heard: now,
@@ -258,6 +263,10 @@ impl<'a> Session<'a> {
         }
         while left > 0 {
             self.unsettled.extend(self.ways.poll()?);
+            let looks_at_ports = self.ways.look_at_ports();
+            if std::mem::replace(&mut self.looks_at_ports, looks_at_ports) != looks_at_ports {
+                self.unsettled.extend(self.table.connections.keys());
+            }
             if self.pending.is_empty() {
                 self.pending.extend(self.unsettled.drain());
             }
@@ -383,8 +392,14 @@ impl<'a> Session<'a> {
     /// What the kernel's ways make of both directions, the original one first, or why they cannot be taken; `None` if that is not known
     /// yet. And whose next hops that needs.
     fn sides(&mut self, entry: &Entry) -> (Vec<Target>, Option<[Result<Side, Reason>; 2]>) {
-        let user = entry.original;
-        let (from, to) = (entry.original.source, entry.reply.source);
+        let (user, looks_at_ports) = (entry.original, self.looks_at_ports);
+        let from = (entry.original.source, entry.original.source_port);
+        let to = (entry.reply.source, entry.reply.source_port);
+        let forwarded = |from: (IpAddr, u16), to: (IpAddr, u16), ingress: &NextHop| {
+            let ports = PacketPorts { protocol: user.protocol, source: from.1, destination: to.1 };
+            let ports = looks_at_ports.then_some(ports);
+            Target { destination: to.0, source: Some(from.0), ingress: Some(ingress.egress_index), ports }
+        };
         let mut targets = Vec::with_capacity(3);
         let mut next_hop = |ways: &mut Ways, target| {
             targets.push(target);
@@ -392,20 +407,18 @@ impl<'a> Session<'a> {
         };
         let all = |reason| Some([Err(reason); 2]);
         // Packets come in where the kernel would send something to who has sent them.
-        let home = Target { destination: from, source: None, ingress: None };
+        let home = Target { destination: from.0, source: None, ingress: None, ports: None };
         let home = match next_hop(&mut self.ways, home) {
             None => return (targets, None),
             Some(Err(none)) => return (targets, all(reason(&none))),
             Some(Ok(home)) => home,
         };
-        let forward = Target { destination: to, source: Some(from), ingress: Some(home.egress_index) };
-        let forward = match next_hop(&mut self.ways, forward) {
+        let forward = match next_hop(&mut self.ways, forwarded(from, to, &home)) {
             None => return (targets, None),
             Some(Err(none)) => return (targets, all(reason(&none))),
             Some(Ok(forward)) => forward,
         };
-        let backward = Target { destination: from, source: Some(to), ingress: Some(forward.egress_index) };
-        let backward = match next_hop(&mut self.ways, backward) {
+        let backward = match next_hop(&mut self.ways, forwarded(to, from, &forward)) {
             None => return (targets, None),
             Some(Err(none)) => return (targets, all(reason(&none))),
             Some(Ok(backward)) => backward,
@@ -517,6 +530,7 @@ impl<'a> Session<'a> {
             self.retry();
             self.ports.retain(&self.ways.devices());
         }
+        self.ways.renew();
         self.ways.prune();
         report::fill(self.report, &self.table);
         self.intake.report(self.report.clone());

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use sluice_flow::connection::Direction;
 use sluice_netdev::{LinkError, NextHop, NextHops, NoNextHop, Target};
 
+use crate::kernel;
+
 /// How long a target may be followed that no connection needs, so that it is known when the next connection of the same host begins.
 const KEPT: Duration = Duration::from_secs(30);
 
@@ -14,6 +16,7 @@ const KEPT: Duration = Duration::from_secs(30);
 pub(crate) struct Ways {
     next_hops: NextHops,
     known: HashMap<Target, Way>,
+    spread_by_ports: bool,
     /// Targets that may have lost their last user.
     is_stale: bool,
     pruned: Instant,
@@ -28,7 +31,13 @@ struct Way {
 impl Ways {
     /// Starts to follow the kernel, in the network namespace of this thread.
     pub(crate) fn open() -> Result<Self, LinkError> {
-        Ok(Self { next_hops: NextHops::open()?, known: HashMap::new(), is_stale: false, pruned: Instant::now() })
+        Ok(Self {
+            next_hops: NextHops::open()?,
+            known: HashMap::new(),
+            spread_by_ports: kernel::spreads_by_ports(),
+            is_stale: false,
+            pruned: Instant::now(),
+        })
     }
 
     /// The next hop of a target, which a connection wants to hear of from now on; `None` until it is known whether there is one.
@@ -48,6 +57,16 @@ impl Ways {
             way.users.remove(user);
             self.is_stale |= way.users.is_empty();
         }
+    }
+
+    /// Whether the way of a connection may depend on its ports: rules look at them, or the choice among several next hops does.
+    pub(crate) fn look_at_ports(&self) -> bool {
+        self.next_hops.look_at_ports() || self.spread_by_ports
+    }
+
+    /// Sees whether the choice among several next hops looks at ports, which the kernel does not tell of.
+    pub(crate) fn renew(&mut self) {
+        self.spread_by_ports = kernel::spreads_by_ports();
     }
 
     /// Returns the connections of which a next hop is another one than before. Does not wait.

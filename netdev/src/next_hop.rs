@@ -1,11 +1,12 @@
 //! Next hops: whom the kernel would give packets for an address to, and by which device.
 //!
-//! Nothing is read over and over: routes are looked up again when a route, a rule, an address or a device changes, and neighbours are
-//! followed one by one.
+//! Nothing is read over and over: all routes are looked up again when a rule, an address or a device changes, those that a changed route may be
+//! for when that changes, and neighbours are followed one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -20,8 +21,10 @@ use crate::control::{Control, ROOM, receive, wait};
 use crate::device::Ifindex;
 use crate::error::LinkError;
 use crate::kind;
-use crate::netlink::message::Messages;
+use crate::netlink::attribute::Malformed;
+use crate::netlink::message::{Message, Messages};
 use crate::route::{self, Egress, MacAddress, Neighbour, NeighbourKey, Route};
+use crate::rule;
 
 /// Multicast groups (`enum rtnetlink_groups`): neighbours, and all that a way may depend on besides.
 const NEIGHBOURS: u32 = 3;
@@ -39,8 +42,11 @@ const WAYS: [u32; 9] = [
 /// Bytes of notifications that the kernel keeps.
 const RECEIVE_BUFFER: usize = 1 << 20;
 /// So often the kernel is asked to make sure of neighbours that it has not heard of lately. What hardware sends does not keep them
-/// alive.
+/// alive. As often devices are looked at again, since the kernel does not tell when the MTU for IPv6 changes.
 const ASSURANCE: Duration = Duration::from_secs(10);
+
+/// Changed routes that are looked at one by one. With more of them, all ways are looked up again.
+const ROUTES: usize = 4_096;
 
 /// An address, and the one that packets for it come from, if that is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,6 +57,19 @@ pub struct Target {
     pub source: Option<IpAddr>,
     /// The device that they come in by, if they are forwarded; `None` if this host sends them.
     pub ingress: Option<Ifindex>,
+    /// Their ports, where ways may depend on that ([`NextHops::look_at_ports`]).
+    pub ports: Option<PacketPorts>,
+}
+
+/// The ports of packets of TCP or UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PacketPorts {
+    /// Of IP.
+    pub protocol: u8,
+    /// Where they come from.
+    pub source: u16,
+    /// Where they go.
+    pub destination: u16,
 }
 
 /// What packets for a target need to get to their next hop.
@@ -125,6 +144,9 @@ pub struct NextHops {
     notifications: Socket,
     control: Control,
     targets: BTreeMap<Target, Followed>,
+    /// The targets by the addresses whose routes they depend on: where packets go, and where they come from, since the kernel takes no packet
+    /// from where it would not send one (`rp_filter`).
+    addressed: BTreeMap<IpAddr, BTreeSet<Target>>,
     /// Those that are to be looked at, the next one last.
     fresh: Vec<Target>,
     /// What was notified since the targets were looked at.
@@ -132,6 +154,8 @@ pub struct NextHops {
     neighbours: BTreeMap<NeighbourKey, Neighbour>,
     /// Devices by which packets leave, until something is notified that ways depend on: most targets have one of a few.
     devices: BTreeMap<Ifindex, Option<Egress>>,
+    /// Whether rules look at ports.
+    look_at_ports: bool,
     assured: Instant,
     /// Becomes readable when somebody wakes it.
     woken: UnixStream,
@@ -152,6 +176,8 @@ impl NextHopsWaker {
 }
 
 struct Followed {
+    /// Whether it is to be looked at.
+    is_fresh: bool,
     route: Option<Way>,
     told: Option<Result<NextHop, NoNextHop>>,
 }
@@ -167,14 +193,14 @@ struct Way {
 }
 
 /// What was notified.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Heard {
-    #[default]
-    Nothing,
-    /// Neighbours.
-    Neighbours,
-    /// Anything that ways depend on.
-    Ways,
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Heard {
+    /// Something that any way may depend on.
+    may_be_any: bool,
+    /// The first and last addresses that changed routes are for.
+    routes: BTreeSet<(IpAddr, IpAddr)>,
+    /// Neighbours that have another Ethernet address, none any more, or do not answer.
+    neighbours: BTreeSet<NeighbourKey>,
 }
 
 impl NextHops {
@@ -191,12 +217,15 @@ impl NextHops {
         }
         let (woken, wake) = UnixStream::pair().map_err(failed("open a pair"))?;
         woken.set_nonblocking(true).and_then(|()| wake.set_nonblocking(true)).map_err(failed("do not block"))?;
+        let mut control = Control::open()?;
         Ok(Self {
             notifications: socket,
-            control: Control::open()?,
+            look_at_ports: look_at_ports(&mut control)?,
+            control,
             targets: BTreeMap::new(),
+            addressed: BTreeMap::new(),
             fresh: Vec::new(),
-            heard: Heard::Nothing,
+            heard: Heard::default(),
             neighbours: BTreeMap::new(),
             devices: BTreeMap::new(),
             assured: Instant::now(),
@@ -204,6 +233,12 @@ impl NextHops {
             wake: Arc::new(wake),
             buffer: vec![0; ROOM],
         })
+    }
+
+    /// Whether a rule of routing is only for packets of a protocol or with some ports, as of the last [`poll`](Self::poll): without them, it is
+    /// not known which way packets take.
+    pub const fn look_at_ports(&self) -> bool {
+        self.look_at_ports
     }
 
     /// Returns what ends a wait.
@@ -215,7 +250,10 @@ impl NextHops {
     pub fn follow(&mut self, target: Target) {
         self.targets.entry(target).or_insert_with(|| {
             self.fresh.push(target);
-            Followed { route: None, told: None }
+            for address in [Some(target.destination), target.source].into_iter().flatten() {
+                self.addressed.entry(address).or_default().insert(target);
+            }
+            Followed { is_fresh: true, route: None, told: None }
         });
     }
 
@@ -227,6 +265,10 @@ impl NextHops {
     /// Follows only those of its targets any longer that are wanted.
     pub fn retain(&mut self, is_wanted: impl Fn(&Target) -> bool) {
         self.targets.retain(|target, _| is_wanted(target));
+        self.addressed.retain(|_, targets| {
+            targets.retain(|target| self.targets.contains_key(target));
+            !targets.is_empty()
+        });
         let in_use: BTreeSet<_> = self.targets.values().filter_map(Followed::neighbour).collect();
         self.neighbours.retain(|key, _| in_use.contains(key));
     }
@@ -239,28 +281,31 @@ impl NextHops {
     /// Returns the next hops that are others than they were told before. If none is, waits for something to happen, at most for `longest`;
     /// may return nothing before. After an error, the next call goes on with what is left to be looked at.
     pub fn poll(&mut self, longest: Duration) -> Result<Vec<Found>, LinkError> {
+        self.poll_beside(None, longest)
+    }
+
+    /// The same, and waits no longer either once this other socket becomes readable, which the caller reads.
+    pub fn poll_beside(&mut self, other: Option<BorrowedFd<'_>>, longest: Duration) -> Result<Vec<Found>, LinkError> {
         let found = self.look()?;
         if !found.is_empty() || longest.is_zero() {
             return Ok(found);
         }
         let failed = |errno: Errno| LinkError::Socket { step: "wait", source: errno.into() };
-        wait(&[self.notifications.as_fd(), self.woken.as_fd()], longest.min(ASSURANCE)).map_err(failed)?;
+        let sockets: Vec<_> = [self.notifications.as_fd(), self.woken.as_fd()].into_iter().chain(other).collect();
+        wait(&sockets, longest.min(ASSURANCE)).map_err(failed)?;
         while matches!((&self.woken).read(&mut [0; 64]), Ok(1..)) {}
         self.look()
     }
 
     fn look(&mut self) -> Result<Vec<Found>, LinkError> {
         self.listen()?;
-        let heard = std::mem::take(&mut self.heard);
-        if heard == Heard::Ways {
-            self.devices.clear();
-            self.targets.values_mut().for_each(|followed| followed.route = None);
+        if self.heard.may_be_any {
+            self.look_at_ports = look_at_ports(&mut self.control)?;
         }
-        let is_due = self.assured.elapsed() >= ASSURANCE;
-        if heard != Heard::Nothing || is_due {
-            self.fresh = self.targets.keys().copied().collect();
-        }
-        if is_due {
+        self.refresh();
+        if self.assured.elapsed() >= ASSURANCE {
+            // Those that had no way are asked for again.
+            self.renew(|_| true, |_| ());
             self.assure()?;
         }
         let mut found = Vec::new();
@@ -277,12 +322,42 @@ impl NextHops {
                 }
             };
             let Some(followed) = self.targets.get_mut(&target) else { continue };
+            followed.is_fresh = false;
             if followed.told.as_ref() != Some(&next) {
                 followed.told = Some(next.clone());
                 found.push((target, next));
             }
         }
         Ok(found)
+    }
+
+    /// Has targets looked at of which something was notified.
+    fn refresh(&mut self) {
+        let Heard { may_be_any, routes, neighbours } = std::mem::take(&mut self.heard);
+        if may_be_any || routes.len() > ROUTES {
+            self.devices.clear();
+            self.renew(|_| true, |followed| followed.route = None);
+            return;
+        }
+        for (first, last) in routes {
+            for target in self.addressed.range(first..=last).flat_map(|(_, targets)| targets) {
+                if let Some(followed) = self.targets.get_mut(target) {
+                    followed.route = None;
+                    followed.look(*target, &mut self.fresh);
+                }
+            }
+        }
+        if !neighbours.is_empty() {
+            self.renew(|followed| followed.neighbour().is_some_and(|key| neighbours.contains(&key)), |_| ());
+        }
+    }
+
+    /// Has some targets looked at, after a change of what is known of them.
+    fn renew(&mut self, is_one: impl Fn(&Followed) -> bool, change: impl Fn(&mut Followed)) {
+        for (target, followed) in self.targets.iter_mut().filter(|(_, followed)| is_one(followed)) {
+            change(followed);
+            followed.look(*target, &mut self.fresh);
+        }
     }
 
     /// Reads notifications.
@@ -293,7 +368,7 @@ impl NextHops {
                 Ok(Some(length)) => self.hear(length),
                 Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {
                     self.neighbours.clear();
-                    self.heard = Heard::Ways;
+                    self.heard.may_be_any = true;
                 }
                 Err(source) => return Err(LinkError::Socket { step: "listen", source }),
             }
@@ -303,18 +378,24 @@ impl NextHops {
     /// Reads the notifications at the start of the buffer.
     fn hear(&mut self, length: usize) {
         for message in Messages::new(&self.buffer[..length]) {
-            let read = message.and_then(|message| Ok((message.header.kind, route::read_neighbour(&message)?)));
-            match read {
-                Ok((_, Some((key, neighbour)))) => {
+            match message.and_then(|message| news(&message)) {
+                Ok(News::Neighbour(key, neighbour)) => {
                     if let Some(known) = self.neighbours.get_mut(&key) {
+                        let is_same = (known.mac, known.has_failed) == (neighbour.mac, neighbour.has_failed);
                         *known = neighbour;
-                        self.heard = self.heard.max(Heard::Neighbours);
+                        if !is_same {
+                            self.heard.neighbours.insert(key);
+                        }
                     }
                 }
-                // A bridge tells by the same messages what it learns and forgets, on which no way depends.
-                Ok((kind::NEW_NEIGHBOUR | kind::DELETE_NEIGHBOUR, None)) => {}
+                Ok(News::Route(addresses)) => {
+                    if self.heard.routes.len() <= ROUTES {
+                        self.heard.routes.insert(addresses.into_inner());
+                    }
+                }
+                Ok(News::Nothing) => {}
                 // About something else, or it may have been about anything.
-                Ok((_, None)) | Err(_) => self.heard = Heard::Ways,
+                Ok(News::Other) | Err(_) => self.heard.may_be_any = true,
             }
         }
     }
@@ -367,8 +448,8 @@ impl NextHops {
     }
 
     fn way(&mut self, target: Target) -> Result<Result<Way, NoNextHop>, LinkError> {
-        let Target { destination, source, ingress } = target;
-        let route = match route::route(&mut self.control, destination, source, ingress) {
+        let Target { destination, .. } = target;
+        let route = match route::route(&mut self.control, target) {
             Ok(Some(route)) => route,
             Ok(None) => return Ok(Err(NoNextHop::NotUnicast { destination })),
             Err(LinkError::Refused { reason, .. }) => {
@@ -387,7 +468,11 @@ impl NextHops {
         };
         Ok(match device {
             Some(egress) if egress.is_up => {
-                let mtu = route.mtu.unwrap_or(egress.mtu);
+                let of_device = match destination {
+                    IpAddr::V4(_) => egress.mtu,
+                    IpAddr::V6(_) => egress.mtu6.map_or(egress.mtu, |mtu6| mtu6.min(egress.mtu)),
+                };
+                let mtu = route.mtu.map_or(of_device, |mtu| mtu.min(of_device));
                 let (name, egress_mtu, puts_tag) = (egress.name.clone(), egress.mtu, egress.puts_tag);
                 let way = |mac| Way { route, name, mac, mtu, egress_mtu, puts_tag };
                 egress.mac.map(way).ok_or_else(|| none(egress.name))
@@ -397,9 +482,18 @@ impl NextHops {
         })
     }
 
-    /// Has the kernel make sure of neighbours that it has not heard of lately.
+    /// Has the kernel make sure of neighbours that it has not heard of lately, and looks at devices again.
     fn assure(&mut self) -> Result<(), LinkError> {
         self.assured = Instant::now();
+        let devices: Vec<_> = self.devices.keys().copied().collect();
+        for ifindex in devices {
+            let device = route::egress(&mut self.control, ifindex)?;
+            if self.devices.insert(ifindex, device.clone()) != Some(device) {
+                let leaves_by_it =
+                    |followed: &Followed| followed.neighbour().is_some_and(|(egress, _)| egress == ifindex);
+                self.renew(leaves_by_it, |followed| followed.route = None);
+            }
+        }
         let doubtful: Vec<_> =
             self.neighbours.iter().filter(|(_, known)| !known.is_certain).map(|(key, _)| *key).collect();
         for key in doubtful {
@@ -418,9 +512,41 @@ impl AsFd for NextHops {
 }
 
 impl Followed {
+    /// Has it looked at.
+    fn look(&mut self, target: Target, fresh: &mut Vec<Target>) {
+        if !std::mem::replace(&mut self.is_fresh, true) {
+            fresh.push(target);
+        }
+    }
+
     fn neighbour(&self) -> Option<NeighbourKey> {
         self.route.as_ref().map(|way| (way.route.egress, way.route.neighbour))
     }
+}
+
+/// What a notification is about.
+enum News {
+    Neighbour(NeighbourKey, Neighbour),
+    /// A route for these addresses.
+    Route(RangeInclusive<IpAddr>),
+    /// What no way depends on.
+    Nothing,
+    Other,
+}
+
+fn news(message: &Message<'_>) -> Result<News, Malformed> {
+    Ok(match message.header.kind {
+        // A bridge tells by the same messages what it learns and forgets.
+        kind::NEW_NEIGHBOUR | kind::DELETE_NEIGHBOUR => {
+            route::read_neighbour(message)?.map_or(News::Nothing, |(key, neighbour)| News::Neighbour(key, neighbour))
+        }
+        _ => route::read_destinations(message)?.map_or(News::Other, News::Route),
+    })
+}
+
+/// Whether rules look at ports. A kernel without rules refuses to list them.
+fn look_at_ports(control: &mut Control) -> Result<bool, LinkError> {
+    Ok(unless_refused(rule::rules_look_at_ports(control))?.unwrap_or(false))
 }
 
 /// What the kernel refuses about one neighbour says nothing of the others.
@@ -433,59 +559,4 @@ fn unless_refused<T>(answer: Result<T, LinkError>) -> Result<Option<T>, LinkErro
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::netlink::message::{Header, write};
-
-    const AF_BRIDGE: u8 = 7;
-    const AF_INET: u8 = 2;
-
-    /// What a message with this payload has to do with ways.
-    fn heard(kind: u16, payload: &[u8]) -> Heard {
-        let mut next_hops = NextHops::open().unwrap();
-        let key = (Ifindex(3), Ipv4Addr::new(192, 0, 2, 2).into());
-        next_hops.neighbours.insert(key, Neighbour::default());
-        next_hops.buffer.clear();
-        let header = Header { kind, flags: 0, sequence: 0, port: 0 };
-        write(&mut next_hops.buffer, header, |writer| writer.raw(payload)).unwrap();
-        next_hops.hear(next_hops.buffer.len());
-        next_hops.heard
-    }
-
-    #[test]
-    fn what_a_bridge_learns_and_forgets_has_no_way_looked_up_again() {
-        let neighbour = |family: u8| {
-            let address = [8, 0, 1, 0, 192, 0, 2, 2];
-            [&[family, 0, 0, 0][..], &3_u32.to_ne_bytes(), &2_u16.to_ne_bytes(), &[0, 0], &address].concat()
-        };
-        for kind in [kind::NEW_NEIGHBOUR, kind::DELETE_NEIGHBOUR] {
-            assert_eq!(heard(kind, &neighbour(AF_BRIDGE)), Heard::Nothing);
-            assert_eq!(heard(kind, &neighbour(AF_INET)), Heard::Neighbours);
-            assert_eq!(heard(kind, &neighbour(AF_INET)[..3]), Heard::Ways, "it may have been about anything");
-        }
-        assert_eq!(heard(kind::NEW_ROUTE, &[0; 12]), Heard::Ways);
-    }
-
-    #[test]
-    fn a_neighbour_that_the_kernel_refuses_to_look_for_is_not_known_and_no_error() {
-        let mut next_hops = NextHops::open().unwrap();
-        let key = (Ifindex(i32::MAX.cast_unsigned()), Ipv4Addr::new(192, 0, 2, 1).into());
-        assert_eq!(next_hops.neighbour(key).unwrap(), Neighbour::default());
-        assert!(next_hops.neighbours.contains_key(&key), "it is asked for again");
-    }
-
-    #[test]
-    fn what_an_error_kept_from_being_looked_at_is_told_afterwards() {
-        let mut next_hops = NextHops::open().unwrap();
-        for last in [1, 2] {
-            let destination = Ipv4Addr::new(127, 0, 0, last).into();
-            next_hops.follow(Target { destination, source: None, ingress: None });
-        }
-        next_hops.control = Control::to_nobody().unwrap();
-        for _ in 0..3 {
-            assert!(matches!(next_hops.poll(Duration::ZERO), Err(LinkError::Socket { .. })));
-        }
-        next_hops.control = Control::open().unwrap();
-        assert_eq!(next_hops.poll(Duration::ZERO).unwrap().len(), 2);
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! Messages of rtnetlink about routes and neighbours (`struct rtmsg` and `struct ndmsg` in `include/uapi/linux`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use rustix::io::Errno;
@@ -10,6 +11,7 @@ use crate::device::Ifindex;
 use crate::error::LinkError;
 use crate::netlink::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
 use crate::netlink::message::{Message, flag};
+use crate::next_hop::{PacketPorts, Target};
 use crate::{kind, message};
 
 /// An Ethernet address.
@@ -26,8 +28,17 @@ const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 const RTA_VIA: u16 = 18;
+const RTA_IP_PROTO: u16 = 27;
+const RTA_SPORT: u16 = 28;
+const RTA_DPORT: u16 = 29;
 /// In `RTA_METRICS`.
 const RTAX_MTU: u16 = 2;
+/// `IFLA_AF_SPEC`, in it `AF_INET6`, and in that `IFLA_INET6_CONF`: numbers of which the third is the MTU for IPv6 (`DEVCONF_MTU6`).
+const IFLA_AF_SPEC: u16 = 26;
+const IFLA_INET6_CONF: u16 = 2;
+const DEVCONF_MTU6: usize = 2;
+/// Bytes of `struct ifinfomsg`.
+const LINK_HEADER: usize = 16;
 /// `RTN_UNICAST`
 const UNICAST: u8 = 1;
 
@@ -75,6 +86,8 @@ pub(crate) struct Egress {
     pub(crate) name: String,
     pub(crate) mac: Option<MacAddress>,
     pub(crate) mtu: u32,
+    /// That of packets of IPv6, if it has IPv6: a router may have announced a shorter one (RFC 4861, section 4.6.4), or somebody set it.
+    pub(crate) mtu6: Option<u32>,
     pub(crate) is_up: bool,
     /// It puts a tag of a VLAN on.
     pub(crate) puts_tag: bool,
@@ -82,12 +95,8 @@ pub(crate) struct Egress {
 
 /// Asks the kernel for its way to an address: that of its own packets, or of those that came in by a device. Fails with its reason if it
 /// has none.
-pub(crate) fn route(
-    control: &mut Control,
-    destination: IpAddr,
-    source: Option<IpAddr>,
-    ingress: Option<Ifindex>,
-) -> Result<Option<Route>, LinkError> {
+pub(crate) fn route(control: &mut Control, target: Target) -> Result<Option<Route>, LinkError> {
+    let Target { destination, source, ingress, ports } = target;
     let mut found = None;
     let body = |writer: &mut Writer<'_>| {
         let bits = |address: Option<IpAddr>| address.map_or(0, |address| if address.is_ipv4() { 32 } else { 128 });
@@ -98,6 +107,11 @@ pub(crate) fn route(
         }
         if let Some(ingress) = ingress {
             writer.put(RTA_IIF, &ingress.0.to_ne_bytes());
+        }
+        if let Some(PacketPorts { protocol, source, destination }) = ports {
+            writer.put(RTA_IP_PROTO, &[protocol]);
+            writer.put(RTA_SPORT, &source.to_be_bytes());
+            writer.put(RTA_DPORT, &destination.to_be_bytes());
         }
     };
     control.request("look up a route", kind::GET_ROUTE, 0, body, |message| {
@@ -139,6 +153,39 @@ fn read_route(message: &Message<'_>, destination: IpAddr) -> Result<Option<Route
         }
     }
     Ok(egress.map(|egress| Route { egress, neighbour, source, mtu }))
+}
+
+/// Returns the addresses that a route is for, of which a message tells that it is there, has changed or is gone; `None` if it is about something
+/// else.
+pub(crate) fn read_destinations(message: &Message<'_>) -> Result<Option<RangeInclusive<IpAddr>>, Malformed> {
+    if !matches!(message.header.kind, kind::NEW_ROUTE | kind::DELETE_ROUTE) {
+        return Ok(None);
+    }
+    let place = "route";
+    let [family, length, ..]: [u8; 12] = Fields::new(message.payload, place).bytes()?;
+    // Without an address it is for all.
+    let mut first = match family {
+        AF_INET => Ok(Ipv4Addr::UNSPECIFIED.into()),
+        AF_INET6 => Ok(Ipv6Addr::UNSPECIFIED.into()),
+        _ => Err(Malformed::Missing { place, kind: RTA_DST }),
+    }?;
+    for attribute in Attributes::new(message.payload.get(12..).unwrap_or_default(), place) {
+        let attribute = attribute?;
+        if attribute.kind == RTA_DST {
+            first = address(&attribute, attribute.payload)?;
+        }
+    }
+    let length = u32::from(length);
+    Ok(Some(match first {
+        IpAddr::V4(first) => {
+            let host = u32::MAX.checked_shr(length).unwrap_or(0);
+            IpAddr::V4((first.to_bits() & !host).into())..=IpAddr::V4((first.to_bits() | host).into())
+        }
+        IpAddr::V6(first) => {
+            let host = u128::MAX.checked_shr(length).unwrap_or(0);
+            IpAddr::V6((first.to_bits() & !host).into())..=IpAddr::V6((first.to_bits() | host).into())
+        }
+    }))
 }
 
 /// Returns what the kernel knows of a neighbour.
@@ -215,7 +262,7 @@ pub(crate) fn egress(control: &mut Control, ifindex: Ifindex) -> Result<Option<E
 fn read_egress(payload: &[u8]) -> Option<Egress> {
     let link = message::parse_link(payload).ok()?;
     let is_up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
-    let mut egress = Egress { name: String::new(), mac: None, mtu: 0, is_up, puts_tag: false };
+    let mut egress = Egress { name: String::new(), mac: None, mtu: 0, mtu6: mtu6(payload), is_up, puts_tag: false };
     for attribute in link.attributes {
         match attribute {
             LinkAttribute::IfName(name) => egress.name = name,
@@ -226,6 +273,13 @@ fn read_egress(payload: &[u8]) -> Option<Egress> {
         }
     }
     Some(egress)
+}
+
+fn mtu6(payload: &[u8]) -> Option<u32> {
+    let find = |bytes, wanted| Attributes::new(bytes, "device").flatten().find(|attribute| attribute.kind == wanted);
+    let families = find(payload.get(LINK_HEADER..)?, IFLA_AF_SPEC)?;
+    let numbers = find(find(families.payload, AF_INET6.into())?.payload, IFLA_INET6_CONF)?;
+    numbers.payload.as_chunks().0.get(DEVCONF_MTU6).map(|number| u32::from_ne_bytes(*number))
 }
 
 fn put_neighbour(writer: &mut Writer<'_>, egress: Ifindex, address: IpAddr, flags: u8) {
@@ -264,5 +318,53 @@ mod tests {
         let named = read_egress(&[&link[..], &[6, 0, 20, 0, b'b', 0xfc, 0, 0]].concat());
         assert_eq!(named, read_egress(&link));
         assert_eq!(named.unwrap().name, "v0");
+    }
+
+    #[test]
+    fn a_device_says_how_long_packets_of_ipv6_may_be() {
+        let numbers: Vec<u8> = [0, 64, 1_400, 1].into_iter().flat_map(i32::to_ne_bytes).collect();
+        let of = |numbers: &[u8]| {
+            let mut bytes = vec![0; LINK_HEADER];
+            let mut writer = Writer::new(&mut bytes);
+            writer.put(4, &1_500_u32.to_ne_bytes());
+            writer.nest(IFLA_AF_SPEC, |writer| {
+                writer.nest(AF_INET.into(), |writer| writer.put(IFLA_INET6_CONF, &[7; 16]));
+                writer.nest(AF_INET6.into(), |writer| writer.put(IFLA_INET6_CONF, numbers));
+            });
+            writer.finish().unwrap();
+            read_egress(&bytes).map(|egress| (egress.mtu, egress.mtu6))
+        };
+        assert_eq!(of(&numbers), Some((1_500, Some(1_400))));
+        assert_eq!(of(&numbers[..10]), Some((1_500, None)));
+        let (_, link) = golden("link-veth");
+        assert_eq!(read_egress(&link).unwrap().mtu6, Some(1_500));
+    }
+
+    /// The destinations of a message about a route for the addresses of a prefix.
+    fn destinations(family: u8, length: u8, address: &[u8]) -> Result<Option<RangeInclusive<IpAddr>>, Malformed> {
+        let mut payload = vec![0; 12];
+        (payload[0], payload[1]) = (family, length);
+        let mut writer = Writer::new(&mut payload);
+        if !address.is_empty() {
+            writer.put(RTA_DST, address);
+        }
+        writer.finish().unwrap();
+        let header = crate::netlink::message::Header { kind: kind::DELETE_ROUTE, flags: 0, sequence: 0, port: 0 };
+        read_destinations(&Message { header, payload: &payload })
+    }
+
+    #[test]
+    fn a_route_is_for_the_addresses_of_its_prefix() {
+        let addresses = |first: &str, last: &str| Ok(Some(first.parse().unwrap()..=last.parse().unwrap()));
+        assert_eq!(destinations(AF_INET, 20, &[10, 1, 16, 0]), addresses("10.1.16.0", "10.1.31.255"));
+        assert_eq!(destinations(AF_INET, 32, &[10, 1, 16, 7]), addresses("10.1.16.7", "10.1.16.7"));
+        assert_eq!(destinations(AF_INET, 0, &[]), addresses("0.0.0.0", "255.255.255.255"));
+        let prefix: Ipv6Addr = "2001:db8::".parse().unwrap();
+        assert_eq!(
+            destinations(AF_INET6, 32, &prefix.octets()),
+            addresses("2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff")
+        );
+        assert_eq!(destinations(AF_INET6, 0, &[]), addresses("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"));
+        assert!(destinations(AF_INET, 20, &[10, 1]).is_err() && destinations(28, 20, &[0; 4]).is_err());
     }
 }

@@ -150,7 +150,7 @@ fn way(found: &Result<NextHop, NoNextHop>, port: &str, leaves_by: &BTreeMap<Stri
 }
 
 fn target(hop: Hop) -> Target {
-    Target { destination: hop.destination, source: hop.source, ingress: None }
+    Target { destination: hop.destination, source: hop.source, ingress: None, ports: None }
 }
 
 #[cfg(test)]
