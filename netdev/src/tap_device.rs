@@ -52,13 +52,14 @@ pub enum TapError {
     Link(#[from] LinkError),
 }
 
-/// Makes sure that the tap is there and up. It carries `mark` as its alias (`IFLA_IFALIAS`), by which it is recognized after a restart.
+/// Makes sure that the tap is there and up. It carries `mark` as its alias (`IFLA_IFALIAS`), by which it is recognized after a restart. The name
+/// is one that nobody else uses: a dummy device of that name that is off and unmarked is taken for a tap whose making was cut short.
 pub fn ensure_tap(control: &mut Control, name: &str, mark: &str) -> Result<Device, TapError> {
     if !is_device_name(name) {
         return Err(TapError::BadName { name: name.into() });
     }
     if let Some(found) = named(control, name)? {
-        if !is_tap(&found, mark) {
+        if !is_tap(&found, mark) && !is_half_made(&found) {
             return Err(TapError::Taken { name: name.into() });
         }
         if found.state == State::Off {
@@ -93,6 +94,11 @@ pub fn remove_tap(control: &mut Control, name: &str, mark: &str) -> Result<(), T
 /// Returns whether a device is a tap that was made with this mark.
 pub fn is_tap(device: &Device, mark: &str) -> bool {
     device.driver() == Some(DRIVER) && device.alias.as_deref() == Some(mark)
+}
+
+/// Returns whether a device is what a run leaves that is killed before it has marked its tap: a dummy device that is off and has no text.
+fn is_half_made(device: &Device) -> bool {
+    device.driver() == Some(DRIVER) && device.alias.is_none() && device.state == State::Off
 }
 
 /// The request that makes it.

@@ -2,11 +2,12 @@
 
 use sluice_flow::port::{Port, PortKind, PortNumber};
 use sluice_flow::refusal::Refusal;
-use sluice_netdev::{self as netdev, NotRemoved};
+use sluice_netdev::{self as netdev, Monitor, NotRemoved};
 
 use super::core::Core;
 use super::failure::link_refusal;
 use super::ledger::record::{Entry, State};
+use super::ports::Left;
 use super::ports::device::refuse;
 use super::ports::table::Attached;
 use super::removal::take_out;
@@ -23,19 +24,30 @@ impl Core {
         }
         // The device may have been a member of a LAG, or have members that were of another one.
         self.release_former_members(monitor.links());
+        let was_there = monitor.links().named(&port.name).is_some();
+        let attached = self.attach_device(&mut monitor, port, tolerates_absence);
+        if attached.is_err() && !was_there && (port.number.is_tap() || matches!(port.kind, PortKind::Tunnel(_))) {
+            // One that was made for it is nobody's.
+            let device = Left::Device { name: port.name.to_string(), is_tap: port.number.is_tap() };
+            self.ports.remove(&mut self.sockets.control.lock(), device);
+        }
+        attached
+    }
+
+    fn attach_device(&self, monitor: &mut Monitor, port: &Port, tolerates_absence: bool) -> Result<(), Refusal> {
         let mut control = self.sockets.control.lock();
         let is_made = match &port.kind {
             PortKind::Tunnel(tunnel) => {
-                let is_made = self.ports.ensure_tunnel(&mut control, port, tunnel)?;
+                let is_made = self.ports.ensure_tunnel(&mut control, monitor.links(), port, tunnel)?;
                 drop(control);
-                self.poll_monitor(&mut monitor)?;
+                self.poll_monitor(monitor)?;
                 control = self.sockets.control.lock();
                 is_made
             }
             PortKind::Mirror if port.number.is_tap() => {
                 self.ports.ensure_tap(&mut control, port)?;
                 drop(control);
-                self.poll_monitor(&mut monitor)?;
+                self.poll_monitor(monitor)?;
                 control = self.sockets.control.lock();
                 true
             }
@@ -56,7 +68,7 @@ impl Core {
     }
 
     /// Detaches a port and removes what was made for it. Its rules are deleted from the kernel and stay in the ledger until
-    /// their flows go.
+    /// their flows go. What cannot be removed does not keep the port: it is logged, and `tc-watch` tries again.
     pub(super) fn detach(&self, number: PortNumber) -> Result<(), Refusal> {
         let mut monitor = self.sockets.monitor.lock();
         self.poll_monitor(&mut monitor)?;
@@ -69,25 +81,15 @@ impl Core {
         self.park(hook);
         self.mirrors.park(hook);
         let mut control = self.sockets.control.lock();
-        // What cannot be removed must not keep the rest. A queueing discipline that is not ours, or that somebody uses, stays.
-        let remove =
-            |(ifindex, qdisc, _): &(_, _, _)| self.ports.remove_qdisc(&mut control, *ifindex, *qdisc).map(drop);
-        let removed: Vec<_> = present.qdiscs.iter().rev().map(remove).collect();
-        let device = match attached.is_made {
-            true if number.is_tap() => self.ports.remove_tap(&mut control, &attached.port.name),
-            true => self.ports.remove_tunnel(&mut control, &attached.port),
-            false => Ok(()),
-        };
-        removed.into_iter().chain([device]).collect()
-    }
-
-    /// Removes the taps that an earlier run made and this one has no use for.
-    pub(super) fn remove_taps_left(&self) -> Result<(), Refusal> {
-        let mut monitor = self.sockets.monitor.lock();
-        self.poll_monitor(&mut monitor)?;
-        let mut control = self.sockets.control.lock();
-        let left = self.ports.taps_left(monitor.links());
-        left.iter().try_for_each(|name| self.ports.remove_tap(&mut control, name))
+        // A queueing discipline that is not ours, or that somebody uses, stays.
+        for (ifindex, qdisc, _) in present.qdiscs.iter().rev() {
+            self.ports.remove(&mut control, Left::Qdisc { ifindex: *ifindex, qdisc: *qdisc });
+        }
+        if attached.is_made {
+            let device = Left::Device { name: attached.port.name.to_string(), is_tap: number.is_tap() };
+            self.ports.remove(&mut control, device);
+        }
+        Ok(())
     }
 
     /// Returns everything that was made here, after all rules are gone. Names what is left, and why.
@@ -102,6 +104,9 @@ impl Core {
         }
         let monitor = self.sockets.monitor.lock();
         let mut control = self.sockets.control.lock();
+        self.ports.remove_left(&mut control);
+        let devices = self.ports.left().into_iter().filter(|(made, _)| matches!(made, Left::Device { .. }));
+        left.extend(devices.map(|(made, reason)| format!("{made}: {reason}")));
         for ifindex in self.ports.qdiscs.devices() {
             let found = netdev::find_ingress(&mut control, ifindex).map_err(link_refusal);
             let removed = found.and_then(|found| match found.filter(|found| self.ports.qdiscs.has(ifindex, *found)) {

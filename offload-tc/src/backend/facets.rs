@@ -59,7 +59,6 @@ impl Adopter for Classifier {
         let adoption = self.core.adopt(claims)?;
         self.core.mirrors.settle();
         // After the rules that sent to them.
-        self.core.remove_taps_left()?;
         self.core.release_what_was_left()?;
         Ok(adoption)
     }

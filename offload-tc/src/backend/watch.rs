@@ -14,7 +14,7 @@ use super::failure::device_refusal;
 
 /// At the latest after this long, events that could not be sent are tried again.
 const LONGEST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// Former members of LAGs that could not be released are tried again this long afterwards.
+/// What could not be removed from former members of LAGs and former ports is tried again this long afterwards.
 const RELEASE: Duration = Duration::from_secs(5);
 /// Mirrors are checked once more this long after they came into doubt.
 const DOUBT: Duration = Duration::from_secs(1);
@@ -84,7 +84,7 @@ fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
         if !core.ports.has_unreleased() {
             release = None;
         } else if Instant::now() >= *release.get_or_insert_with(|| Instant::now() + RELEASE) {
-            core.release_former_members(core.sockets.monitor.lock().links());
+            core.release_what_is_left();
             release = None;
         }
         if core.doubts.take_meters() {

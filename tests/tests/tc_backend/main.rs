@@ -13,6 +13,7 @@ mod device;
 mod exclusive;
 mod guards;
 mod installing;
+mod leftovers;
 mod losing;
 mod mirrors;
 mod network;
@@ -67,6 +68,7 @@ fn inside() -> ExitCode {
         exclusive::STORIES,
         losing::STORIES,
         ports::STORIES,
+        leftovers::STORIES,
         refusing::STORIES,
     ];
     let own = stories.into_iter().flatten().map(|(name, story)| (*name, Box::new(*story) as Play));

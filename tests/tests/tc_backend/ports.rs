@@ -141,7 +141,7 @@ fn rules_of_a_port_that_went_see_no_traffic_and_keep_their_counters(network: &Ne
     assert_eq!(network.send(0, 2).len(), 2);
 }
 
-fn tunnel(number: u32, name: &str, protocol: TunnelProtocol) -> Port {
+pub(crate) fn tunnel(number: u32, name: &str, protocol: TunnelProtocol) -> Port {
     let udp_port = protocol.default_udp_port();
     let kind = PortKind::Tunnel(Tunnel { protocol, udp_port, underlay: PortNumber(1) });
     Port { number: PortNumber(number), name: name.parse().expect("a name"), kind }

@@ -99,6 +99,11 @@ impl PortTable {
         self.present().filter(|(_, present)| is_made(present)).map(|(attached, _)| attached.port.number).collect()
     }
 
+    /// Whether a port has a queueing discipline at a device: its own, or that of a member of a LAG.
+    pub(crate) fn has_qdisc(&self, device: Ifindex) -> bool {
+        self.present().any(|(_, present)| present.qdiscs.iter().any(|(ifindex, ..)| *ifindex == device))
+    }
+
     /// What the rule of a flow with an outer header matches, if that may be less than the flow does.
     pub(crate) fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {
         let may_be_less = self.tunnel_flags != TunnelFlags::Exact && !self.features().tunnel_flags;

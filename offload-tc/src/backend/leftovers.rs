@@ -1,5 +1,7 @@
-//! Former members of a LAG. Its rules are in a block that the members share: a device that keeps the queueing discipline with that block goes
-//! on to forward by them.
+//! What was made for ports and for members of LAGs, and nobody wants any more.
+//!
+//! The rules of a LAG are in a block that the members share: a device that keeps the queueing discipline with that block goes on to forward by
+//! them. A tunnel device that is left keeps its UDP port from all others.
 
 use std::collections::BTreeSet;
 
@@ -15,6 +17,28 @@ use crate::install::Request;
 use crate::wire::filter::Hook;
 
 impl Core {
+    /// Tries again to remove what is left of former members of LAGs and of ports that are gone.
+    pub(super) fn release_what_is_left(&self) {
+        let monitor = self.sockets.monitor.lock();
+        self.release_former_members(monitor.links());
+        self.ports.remove_left(&mut self.sockets.control.lock());
+    }
+
+    /// Removes what is left of members that left a LAG and of ports that left the configuration while no agent ran, and forgets the queueing
+    /// disciplines of devices that have gone meanwhile. To be called once the ports are attached that are wanted.
+    pub(super) fn release_what_was_left(&self) -> Result<(), Refusal> {
+        let mut monitor = self.sockets.monitor.lock();
+        self.poll_monitor(&mut monitor)?;
+        let links = monitor.links();
+        self.release_former_members(links);
+        self.ports.qdiscs.retain(|ifindex| links.at(ifindex).is_some());
+        let mut control = self.sockets.control.lock();
+        for made in self.ports.of_earlier_runs(&mut control, links)? {
+            self.ports.remove(&mut control, made);
+        }
+        Ok(())
+    }
+
     /// Removes the queueing disciplines that were made for members of a LAG from devices that are none any more, and before them the rules of a
     /// LAG that is gone, by which its block would be in use. `tc-watch` tries again what cannot be removed.
     pub(super) fn release_former_members(&self, links: &Links) {
@@ -32,15 +56,6 @@ impl Core {
             left.insert(ifindex, reason);
         }
         self.ports.note_unreleased(links, left);
-    }
-
-    /// Does so for what happened while no agent ran, and forgets the queueing disciplines of devices that have gone meanwhile.
-    pub(super) fn release_what_was_left(&self) -> Result<(), Refusal> {
-        let mut monitor = self.sockets.monitor.lock();
-        self.poll_monitor(&mut monitor)?;
-        self.release_former_members(monitor.links());
-        self.ports.qdiscs.retain(|ifindex| monitor.links().at(ifindex).is_some());
-        Ok(())
     }
 
     /// Deletes what this agent has in the block of a LAG that is gone. No flow can adopt what an earlier run left there: a rule says by its
