@@ -13,6 +13,7 @@ mod counted;
 mod current;
 mod device_changes;
 mod doubts;
+mod ends;
 mod events;
 mod facets;
 mod failure;

@@ -84,7 +84,7 @@ impl Core {
             self.doubts.about_mirrors();
         }
         let Some(handle) = handle else {
-            self.ledger.chains.forget_priority(hook, chain, priority);
+            self.ledger.chains.lose_priority(hook, chain, priority);
             let there = self.ledger.select(|state, record| state == State::Installed && record.place.hook == hook);
             if there.iter().any(|entry| priority == 0 || entry.is_at(hook, priority)) {
                 self.events.reset(self.clock.now());
@@ -92,7 +92,7 @@ impl Core {
             return;
         };
         let id = FilterId { hook, chain, priority, protocol, handle };
-        self.ledger.chains.forget_end(&id);
+        self.ledger.chains.lose_end(&id);
         if let Some((entry, State::Installed)) = self.ledger.by_id(&id) {
             let found = self.sockets.installer.lock().find(id);
             if matches!(found, Ok(None)) {

@@ -78,6 +78,7 @@ impl Reader {
         for hook in core.ports.load().hooks() {
             self.read_hook(hook, pass, visit)?;
         }
+        core.restore_ends(dump.number());
         Ok(core.ledger.unseen(dump.number()))
     }
 

@@ -12,6 +12,7 @@ stories![
     a_chain_that_is_not_open_is_not_jumped_to,
     a_chain_that_is_closed_leaves_nothing_behind,
     a_filter_that_somebody_deletes_with_its_priority_takes_no_end_of_a_chain_along,
+    an_end_that_somebody_deletes_is_put_in_again_without_a_new_flow,
 ];
 
 const CHAIN: ChainId = ChainId(7);
@@ -74,4 +75,30 @@ fn a_filter_that_somebody_deletes_with_its_priority_takes_no_end_of_a_chain_alon
     device.remove_all(&[first, second]);
     device.close_chain(CHAIN);
     assert_eq!(network.run("tc filter show dev p1 ingress").trim(), "");
+}
+
+fn an_end_that_somebody_deletes_is_put_in_again_without_a_new_flow(network: &Network) {
+    let mut device = Device::open();
+    device.open_chain(CHAIN);
+    let jump = device.install(TO_B, "recirc(7)").unwrap();
+    let has_end = || network.run("tc filter show dev p1 ingress chain 7").contains("gact action pass");
+    let misses = |device: &mut Device| {
+        device.counted();
+        device.backend.lookup_counters().unwrap().chain_misses
+    };
+    assert_eq!(network.send(0, 4), [0; 0]);
+    assert_eq!(misses(&mut device), Some(4));
+    for (deletion, sum) in [("pref 65100", 6), ("", 8)] {
+        network.run(&format!("tc filter del dev p1 ingress chain 7 {deletion}"));
+        eventually("the next listings put it in again", || {
+            device.counted();
+            has_end()
+        });
+        assert_eq!(network.send(0, 2), [0; 0]);
+        assert_eq!(misses(&mut device), Some(sum));
+    }
+    device.remove(jump);
+    device.close_chain(CHAIN);
+    device.counted();
+    assert!(!has_end(), "it goes with its chain");
 }

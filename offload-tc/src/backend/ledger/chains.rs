@@ -32,6 +32,8 @@ pub(crate) struct Chains {
     misses: AtomicU64,
     /// Those of them that did not go on, so that whoever took them next has counted them from the beginning.
     counted_twice: AtomicU64,
+    /// Why an end could not be put in again the last time.
+    failure: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -49,6 +51,10 @@ struct End {
     taken: Option<u64>,
     /// The last listing that began before it was put in: that one, and those before it, may show the end that was there then.
     settled: u64,
+    /// The last listing that showed it.
+    seen: u64,
+    /// Somebody else was heard to take it away.
+    is_lost: bool,
 }
 
 /// What the end of a chain does to the packets that it passes on.
@@ -63,6 +69,13 @@ pub(crate) enum EndKind {
     /// They have missed, which the kernel notes with the number of the chain (`tcf_classify` in `net/sched/cls_api.c`). Open vSwitch takes them
     /// on at that recirculation id.
     GoesOn,
+}
+
+impl End {
+    /// One that is put in now; `last` is the last listing that has begun.
+    const fn new(kind: EndKind, last: u64) -> Self {
+        Self { kind, taken: Some(0), settled: last, seen: 0, is_lost: false }
+    }
 }
 
 impl EndKind {
@@ -101,7 +114,7 @@ impl Chains {
             return Ok(true);
         }
         match self.shard(chain).lock().get(&chain).filter(|chain| chain.is_open) {
-            Some(chain) => Ok(chain.ends.get(&hook).is_some_and(|end| end.kind.serves(kind))),
+            Some(chain) => Ok(chain.ends.get(&hook).is_some_and(|end| !end.is_lost && end.kind.serves(kind))),
             None => {
                 let reason = format!("chain {chain} is not open").into();
                 Err(Refusal::Action { action: ActionKind::Recirc, reason }.until(Cause::Chain))
@@ -116,12 +129,35 @@ impl Chains {
         let known = ends.get(&hook).map(|end| end.kind).unwrap_or_default();
         // Two workers may have made one each: a plain one never takes the place of another.
         let kind = if known.serves(kind) { known } else { kind };
-        ends.insert(hook, End { kind, taken: Some(0), settled: last });
+        ends.insert(hook, End::new(kind, last));
     }
 
     /// A chain has an end at a hook that was there before.
     pub(crate) fn adopt_end(&self, hook: Hook, chain: ChainId) {
-        self.shard(chain).lock().entry(chain).or_default().ends.entry(hook).or_default();
+        self.shard(chain).lock().entry(chain).or_default().ends.entry(hook).or_default().is_lost = false;
+    }
+
+    /// The ends that should be in the kernel and that a listing did not show, although it began after they were put in; and those that were
+    /// heard to be taken away.
+    pub(crate) fn unseen(&self, dump: u64) -> Vec<(Hook, ChainId, EndKind)> {
+        let mut unseen = Vec::new();
+        for shard in &self.shards {
+            for (number, chain) in shard.lock().iter().filter(|(_, chain)| chain.is_open) {
+                let is_unseen = |end: &End| end.is_lost || end.settled < dump && end.seen < dump;
+                let ends = chain.ends.iter().filter(|(_, end)| is_unseen(end));
+                unseen.extend(ends.map(|(hook, end)| (*hook, *number, end.kind)));
+            }
+        }
+        unseen
+    }
+
+    /// An end that was missing is there again: put in anew, or found. Returns whether it is still wanted. `last` is the last listing that has
+    /// begun by now.
+    pub(crate) fn mended(&self, hook: Hook, chain: ChainId, is_new: bool, last: u64) -> bool {
+        let mut shard = self.shard(chain).lock();
+        let Some(end) = shard.get_mut(&chain).and_then(|chain| chain.ends.get_mut(&hook)) else { return false };
+        *end = if is_new { End::new(end.kind, last) } else { End { is_lost: false, ..*end } };
+        true
     }
 
     /// The kind of an end.
@@ -131,12 +167,26 @@ impl Chains {
         shard.get(&chain).and_then(|chain| chain.ends.get(&id.hook)).map(|end| end.kind).unwrap_or_default()
     }
 
+    /// Notes why an end could not be put in again; `None` if there is none of which that is so. A reason that is new is logged.
+    pub(crate) fn note_failure(&self, refusal: Option<&Refusal>) {
+        let reason = refusal.map(ToString::to_string);
+        let before = std::mem::replace(&mut *self.failure.lock(), reason.clone());
+        if before != reason
+            && let Some(reason) = reason
+        {
+            tracing::warn!("the end of a chain is gone, and is put in another time: {reason}");
+        }
+    }
+
     /// A listing shows an end, with the packets that it has taken. Of two listings at a time, the one may show less than the other has shown.
     pub(crate) fn note_taken(&self, id: &FilterId, dump: u64, packets: u64) {
         let chain = ChainId(id.chain);
         let mut shard = self.shard(chain).lock();
-        let end = shard.get_mut(&chain).and_then(|chain| chain.ends.get_mut(&id.hook));
-        let Some(end) = end.filter(|end| end.settled < dump) else { return };
+        let Some(end) = shard.get_mut(&chain).and_then(|chain| chain.ends.get_mut(&id.hook)) else { return };
+        end.seen = end.seen.max(dump);
+        if end.settled >= dump {
+            return;
+        }
         let before = end.taken.unwrap_or(packets);
         end.taken = Some(before.max(packets));
         let more = packets.saturating_sub(before);
@@ -161,10 +211,19 @@ impl Chains {
         self.take_at(hook);
     }
 
-    /// The filters of a priority are gone in a chain, or all of them if it is 0.
-    pub(crate) fn forget_priority(&self, hook: Hook, chain: u32, priority: u16) {
+    /// Somebody else takes away the filters of a priority in a chain, or all of them if it is 0.
+    pub(crate) fn lose_priority(&self, hook: Hook, chain: u32, priority: u16) {
         if matches!(priority, 0 | LAST_PRIORITY) {
-            self.forget_end(&end_id(hook, chain));
+            self.lose_end(&end_id(hook, chain));
+        }
+    }
+
+    /// Somebody else takes away a rule, which may be the end of a chain.
+    pub(crate) fn lose_end(&self, id: &FilterId) {
+        let mut shard = self.shard(ChainId(id.chain)).lock();
+        let chain = shard.get_mut(&ChainId(id.chain)).filter(|_| *id == end_id(id.hook, id.chain));
+        if let Some(end) = chain.and_then(|chain| chain.ends.get_mut(&id.hook)) {
+            end.is_lost = true;
         }
     }
 
@@ -242,7 +301,7 @@ pub(crate) fn owner_of_end(note: &[u8]) -> Option<AgentId> {
     marks::known_agent(agent)
 }
 
-const fn end_id(hook: Hook, chain: u32) -> FilterId {
+pub(crate) const fn end_id(hook: Hook, chain: u32) -> FilterId {
     FilterId { hook, chain, priority: LAST_PRIORITY, protocol: ANY_PROTOCOL, handle: 1 }
 }
 
@@ -284,14 +343,45 @@ mod tests {
         }
         let have_ends = || both.map(|chain| chains.has_end(HOOK, chain, EndKind::Plain).unwrap());
         for (chain, priority) in [(0, 5), (5, 61_004), (0, LAST_PRIORITY), (0, 0)] {
-            chains.forget_priority(HOOK, chain, priority);
+            chains.lose_priority(HOOK, chain, priority);
         }
-        chains.forget_priority(Hook::Block { number: 3 }, 5, 0);
+        chains.lose_priority(Hook::Block { number: 3 }, 5, 0);
         assert_eq!(have_ends(), [true, true]);
-        chains.forget_priority(HOOK, 5, LAST_PRIORITY);
+        chains.lose_priority(HOOK, 5, LAST_PRIORITY);
         assert_eq!(have_ends(), [false, true]);
-        chains.forget_priority(HOOK, 6, 0);
+        chains.lose_priority(HOOK, 6, 0);
         assert_eq!(have_ends(), [false, false]);
+    }
+
+    #[test]
+    fn an_end_that_is_missing_is_known_whether_its_loss_was_heard_or_not_until_it_is_there_again() {
+        let chains = Chains::default();
+        let missing = |dump| chains.unseen(dump);
+        for chain in [5, 6] {
+            chains.open(ChainId(chain));
+            chains.add_end(HOOK, ChainId(chain), EndKind::Forgets, 1);
+        }
+        chains.adopt_end(HOOK, ChainId(7));
+        let of = |chain| (HOOK, ChainId(chain), EndKind::Forgets);
+        assert_eq!(missing(1), [], "that listing may have been there before");
+        [5, 6].into_iter().for_each(|chain| chains.note_taken(&end_id(HOOK, chain), 2, 100));
+        assert_eq!(missing(2), []);
+        // Nobody said that the one is gone, and of the other it is heard.
+        chains.note_taken(&end_id(HOOK, 6), 3, 100);
+        chains.lose_end(&end_id(HOOK, 6));
+        let mut found = missing(3);
+        found.sort_unstable_by_key(|(_, chain, _)| *chain);
+        assert_eq!(found, [of(5), of(6)], "and a chain that is not open has none");
+        assert!(chains.mended(HOOK, ChainId(5), true, 3) && chains.mended(HOOK, ChainId(6), false, 3));
+        assert_eq!(missing(3), []);
+        assert_eq!(chains.has_end(HOOK, ChainId(6), EndKind::Forgets), Ok(true));
+        // What is new counts from zero, and what was found goes on.
+        chains.note_taken(&end_id(HOOK, 5), 4, 3);
+        chains.note_taken(&end_id(HOOK, 6), 4, 101);
+        assert_eq!(chains.misses(), 100 + 3 + 101);
+        chains.close(ChainId(5));
+        assert!(!chains.mended(HOOK, ChainId(5), true, 4), "it was closed meanwhile");
+        assert_eq!(missing(5), [of(6)]);
     }
 
     #[test]
