@@ -1,9 +1,12 @@
 //! Whether the parts of the agent get on with their work.
 //!
-//! A part that has a thread of its own says when it begins a piece of work and when it has none. That is a number that changes, and
-//! is odd as long as there is work: a plain store for the part, without a clock. Whoever watches looks every second or so whether the
+//! A part that has a thread of its own says when it begins a piece of work and when it has none. That is a number that changes, whose
+//! lowest bits say what is going on: a plain store for the part, without a clock. Whoever watches looks every second or so whether the
 //! numbers change. A part that has work and whose number stands still for too long hangs: in the device, on the disk, or for a lock. Of a part
 //! that sleeps on a queue, others know whether it has work; one that is not woken hangs, too.
+//!
+//! A part that hangs is a reason to restart the agent, unless it waits for a disk: no restart makes a disk answer, and the next agent could
+//! not even read what this one knows.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,19 +26,35 @@ const LONGEST_LOOK: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<AtomicU64>);
 
+/// In the number of a part: there is work, and it may wait for a disk.
+const WORKS: u64 = 1;
+const WAITS_FOR_DISK: u64 = 2;
+const ONE_MORE: u64 = 4;
+
 impl Progress {
     /// A piece of work begins, and what was done before is done.
     #[inline]
     pub fn works(&self) {
-        let count = self.0.load(Ordering::Relaxed);
-        self.0.store((count | 1).wrapping_add(2), Ordering::Relaxed);
+        self.goes_on(WORKS);
+    }
+
+    /// The same of work that waits for a disk.
+    #[inline]
+    pub fn waits_for_disk(&self) {
+        self.goes_on(WORKS | WAITS_FOR_DISK);
     }
 
     /// There is no work.
     #[inline]
     pub fn rests(&self) {
-        let count = self.0.load(Ordering::Relaxed);
-        self.0.store(count.wrapping_add(1) & !1, Ordering::Relaxed);
+        if self.0.load(Ordering::Relaxed) & WORKS != 0 {
+            self.goes_on(0);
+        }
+    }
+
+    fn goes_on(&self, to: u64) {
+        let count = self.0.load(Ordering::Relaxed) & !(WORKS | WAITS_FOR_DISK);
+        self.0.store(count.wrapping_add(ONE_MORE) | to, Ordering::Relaxed);
     }
 }
 
@@ -69,9 +88,16 @@ impl fmt::Debug for IsAwaited {
     }
 }
 
-/// Parts that hang, each with how long it has done so.
+/// Parts that hang.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hang(Vec<(String, Duration)>);
+pub struct Hang(Vec<Hanging>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hanging {
+    name: String,
+    still: Duration,
+    waits_for_disk: bool,
+}
 
 impl Liveness {
     /// Watches one more part.
@@ -96,13 +122,17 @@ impl Liveness {
         watch.looked = Some(now);
         for part in &mut watch.parts {
             let count = part.progress.0.load(Ordering::Relaxed);
-            let has_work = count % 2 == 1 || (part.is_awaited.0)();
+            let has_work = count & WORKS != 0 || (part.is_awaited.0)();
             let stands_still = has_work && count == part.seen;
             part.still = if stands_still { part.still + elapsed } else { Duration::ZERO };
             part.seen = count;
         }
-        let hanging = watch.parts.iter().filter(|part| part.still >= DEADLINE);
-        let hang = Hang(hanging.map(|part| (part.name.clone(), part.still)).collect());
+        let hanging = watch.parts.iter().filter(|part| part.still >= DEADLINE).map(|part| Hanging {
+            name: part.name.clone(),
+            still: part.still,
+            waits_for_disk: part.seen & WAITS_FOR_DISK != 0,
+        });
+        let hang = Hang(hanging.collect());
         if hang.0.is_empty() { Ok(()) } else { Err(hang) }
     }
 }
@@ -110,15 +140,23 @@ impl Liveness {
 impl Hang {
     /// The names of the parts.
     pub fn parts(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(name, _)| name.as_str())
+        self.0.iter().map(|hanging| hanging.name.as_str())
+    }
+
+    /// Whether all of them wait for a disk, so that a restart is of no use.
+    pub fn is_of_disk(&self) -> bool {
+        self.0.iter().all(|hanging| hanging.waits_for_disk)
     }
 }
 
 impl fmt::Display for Hang {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (name, still)) in self.0.iter().enumerate() {
+        for (index, Hanging { name, still, waits_for_disk }) in self.0.iter().enumerate() {
             let separator = if index > 0 { "; " } else { "" };
             write!(out, "{separator}{name} has made no progress for {} s", still.as_secs())?;
+            if *waits_for_disk {
+                out.write_str(": the disk does not answer")?;
+            }
         }
         Ok(())
     }
@@ -175,6 +213,25 @@ mod tests {
         assert_eq!(look(&liveness, 130..=130), Err("offload-0 has made no progress for 30 s".to_owned()));
         part.works();
         assert_eq!(look(&liveness, 131..=131), Ok(()));
+    }
+
+    #[test]
+    fn a_disk_that_does_not_answer_is_no_reason_for_a_restart_and_hides_none() {
+        let liveness = Liveness::default();
+        let (log, worker) = (liveness.part("journal"), liveness.part("offload-0"));
+        log.waits_for_disk();
+        look(&liveness, 0..=29).unwrap();
+        let hang = liveness.look(Timestamp(30_000_000_000)).unwrap_err();
+        assert_eq!(hang.to_string(), "journal has made no progress for 30 s: the disk does not answer");
+        assert!(hang.is_of_disk());
+        worker.works();
+        look(&liveness, 31..=60).unwrap_err();
+        let hang = liveness.look(Timestamp(61_000_000_000)).unwrap_err();
+        assert!(hang.parts().eq(["journal", "offload-0"]) && !hang.is_of_disk(), "{hang}");
+        worker.rests();
+        log.works();
+        look(&liveness, 62..=91).unwrap();
+        assert!(!liveness.look(Timestamp(92_000_000_000)).unwrap_err().is_of_disk(), "it does something else by now");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The thread that syncs the disk, notes that the agent is alive, and compacts.
 
 use std::convert::Infallible;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Seek, Write};
 use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,10 +14,11 @@ use crossbeam_channel::{Receiver, TryRecvError, select};
 use sluice_flow::{FlowState, FlowTable, Timestamp};
 
 use super::active::LogFile;
+use super::damage::DamageReport;
 use super::error::{JournalError, failed};
 use super::frame::{Contents, Header};
 use super::journal::Journal;
-use super::record::Encoder;
+use super::record::{Encoder, WallTime};
 use super::reserve::Reserve;
 use sluice_host::liveness::Progress;
 
@@ -26,6 +28,8 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
 /// How long after a compaction that failed the next is tried.
 const HEAL: Duration = Duration::from_secs(5);
+/// The wall clock was set if it went by so much more or less than the other one between two looks. It is never set by so much to keep it right.
+const SET: Duration = Duration::from_secs(10);
 /// Dead records for which no compaction is made, however few live ones there are.
 const DEAD_ALLOWED: u64 = 10_000;
 /// Files that may be there: one more comes with each start.
@@ -43,6 +47,12 @@ pub struct Keeper {
     begun: Option<(u64, usize)>,
     synced: Timestamp,
     touched: Timestamp,
+    /// Whether that worked.
+    is_touched: bool,
+    /// Both clocks when they were last looked at.
+    clocks: (Timestamp, WallTime),
+    /// The wall clock was set since everything was last written, so that acceptances are dated by a clock that is no more.
+    is_misdated: bool,
     /// When a compaction last failed, or was to heal the log.
     failed: Option<Timestamp>,
     progress: Progress,
@@ -54,9 +64,20 @@ pub(super) struct Stopped;
 
 impl Keeper {
     pub(super) fn new(journal: Arc<Journal>, older_files: usize) -> Self {
-        let now = journal.options.clock.now();
-        let progress = Progress::default();
-        Self { journal, older_files, begun: None, synced: now, touched: now, failed: None, progress }
+        let clocks = journal.now();
+        let now = clocks.0;
+        Self {
+            journal,
+            older_files,
+            begun: None,
+            synced: now,
+            touched: now,
+            is_touched: true,
+            clocks,
+            is_misdated: false,
+            failed: None,
+            progress: Progress::default(),
+        }
     }
 
     /// Works until `stop` is disconnected.
@@ -70,10 +91,11 @@ impl Keeper {
                 recv(stop) -> _ => return,
                 default(period) => {}
             }
-            progress.works();
+            progress.waits_for_disk();
             self.sync_if_due();
             self.touch_if_due();
             self.look_at_damage();
+            self.look_at_clocks();
             if self.is_compaction_due(table) {
                 if self.journal.failure.lock().is_some() {
                     // On a disk that is nearly full it may fail again soon.
@@ -83,13 +105,22 @@ impl Keeper {
                 match self.compact(table, &dead) {
                     Ok(Ok(())) => {}
                     Ok(Err(Stopped)) => return,
-                    Err(error) => {
-                        self.failed = Some(self.journal.options.clock.now());
-                        *self.journal.remedy.lock() = Some(error.to_string());
-                        tracing::error!("the log of flows cannot be compacted: {error}");
-                    }
+                    Err(error) => self.note_failure(&error),
                 }
             }
+        }
+    }
+
+    /// A compaction has failed, and is tried again. That is logged once, and not every few seconds to a disk that may be the same one; the
+    /// report of a log that has failed has the reason as of now.
+    pub(super) fn note_failure(&mut self, error: &JournalError) {
+        self.failed = Some(self.journal.options.clock.now());
+        match self.journal.remedy.lock().replace(error.to_string()) {
+            None => tracing::error!(
+                "the log of flows cannot be compacted, which is tried again every {} s: {error}",
+                HEAL.as_secs()
+            ),
+            Some(_) => tracing::debug!("the log of flows cannot be compacted: {error}"),
         }
     }
 
@@ -125,28 +156,53 @@ impl Keeper {
         }
     }
 
-    fn touch_if_due(&mut self) {
+    /// Notes that the agent is alive, where the next run looks for that; and whether the file is still there.
+    pub(super) fn touch_if_due(&mut self) {
         let now = self.journal.options.clock.now();
         if now.since(self.touched) < HEARTBEAT {
             return;
         }
         self.touched = now;
-        let file = self.journal.active.lock().file.as_ref().map(|log| log.file.clone());
-        let touched = file.map_or(Ok(()), |file| file.set_modified((self.journal.options.wall)()));
-        if let Err(error) = touched {
+        let file = self.journal.active.lock().file.as_ref().map(|log| (log.path.clone(), log.file.clone()));
+        let Some((path, file)) = file else { return };
+        if is_gone(&path, &file) {
+            self.journal.fail(&mut self.journal.active.lock(), &JournalError::Gone(path));
+            return;
+        }
+        let touched = file.set_modified((self.journal.options.wall)());
+        // Once, and not every few seconds to a disk that is read-only by now.
+        if let (Err(error), true) = (&touched, self.is_touched) {
             tracing::warn!(
                 "cannot set the time of the log of flows, so the next start does not know how long no agent ran: {error}"
             );
         }
+        self.is_touched = touched.is_ok();
     }
 
     /// Looks whether somebody has moved the report of the damage away.
     pub(super) fn look_at_damage(&self) {
-        let Some(report) = self.journal.damage.lock().as_ref().map(|damage| damage.report.clone()) else { return };
+        let damage = self.journal.damage.lock().clone();
+        let Some(DamageReport { report, unwritten: None, .. }) = damage else { return };
         // Not while it cannot be known, as on a disk that fails.
         if matches!(report.try_exists(), Ok(false)) {
             *self.journal.damage.lock() = None;
             tracing::info!("{} was moved away: the damage is dealt with", report.display());
+        }
+    }
+
+    /// Looks whether somebody has set the wall clock, such as NTP on a machine whose own is wrong after each boot. What is written anew is
+    /// dated anew, so that the next run does not take flows for older or younger than they are.
+    pub(super) fn look_at_clocks(&mut self) {
+        let (now, wall) = self.journal.now();
+        let (then, wall_then) = std::mem::replace(&mut self.clocks, (now, wall));
+        let elapsed = now.since(then);
+        let is_ahead = wall.since(wall_then) > elapsed + SET;
+        let is_behind = elapsed > wall.since(wall_then) + SET || wall_then.since(wall) > SET;
+        if is_ahead || is_behind {
+            tracing::info!(
+                "the wall clock was set, or the machine slept: the log of flows is written anew with times by the new one"
+            );
+            self.is_misdated = true;
         }
     }
 
@@ -166,6 +222,7 @@ impl Keeper {
         given_up
             || self.journal.failure.lock().is_some()
             || self.journal.is_damaged.load(Ordering::Relaxed)
+            || self.is_misdated
             || dead > live.max(DEAD_ALLOWED)
             || self.older_files >= FILES_ALLOWED
     }
@@ -216,6 +273,8 @@ impl Keeper {
         self.journal.pace.have_made_up_for(passed);
         self.older_files = 1;
         self.journal.is_damaged.store(false, Ordering::Relaxed);
+        self.is_misdated = false;
+        *self.journal.remedy.lock() = None;
         let before = self.count_anew(records);
         let after = self.journal.counts.records.load(Ordering::Relaxed);
         self.journal.counts.compactions.fetch_add(1, Ordering::Relaxed);
@@ -232,7 +291,6 @@ impl Keeper {
             return self.journal.counts.records.swap(records, Ordering::Relaxed);
         };
         if let Some(failure) = self.journal.failure.lock().take() {
-            *self.journal.remedy.lock() = None;
             tracing::warn!("flows survive a restart again; before: {failure}");
         }
         self.journal.counts.records.swap(records + file.records, Ordering::Relaxed)
@@ -311,7 +369,7 @@ impl Keeper {
             if buffer.len() >= CHUNK {
                 result = write(&buffer);
                 buffer.clear();
-                self.progress.works();
+                self.progress.waits_for_disk();
                 self.sync_if_due();
                 if result.is_err() || stops() {
                     return ControlFlow::Break(());
@@ -321,5 +379,14 @@ impl Keeper {
         });
         encoder.end(&mut buffer);
         result.and_then(|()| write(&buffer)).map(|()| records)
+    }
+}
+
+/// Whether there is another file by now under the name of an open one, or none. Not if that cannot be known, as on a disk that fails.
+fn is_gone(path: &Path, file: &File) -> bool {
+    let Ok(open) = file.metadata() else { return false };
+    match fs::metadata(path) {
+        Ok(named) => (named.dev(), named.ino()) != (open.dev(), open.ino()),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }

@@ -38,11 +38,13 @@ pub struct DamageReport {
     pub damage: Option<Damage>,
     /// Where to read more.
     pub report: PathBuf,
+    /// Why that could not be written, so that it is not there though nobody has moved it away.
+    pub unwritten: Option<String>,
 }
 
 impl fmt::Display for DamageReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { damage, report } = self;
+        let Self { damage, report, unwritten } = self;
         match damage {
             None => write!(out, "the log of flows was damaged before an earlier start")?,
             Some(Damage { lost_flows, lost_changes, doubtful_flows }) => {
@@ -55,7 +57,12 @@ impl fmt::Display for DamageReport {
                 }
             }
         }
-        write!(out, "; read {} and move it away", report.display())
+        match unwritten {
+            None => write!(out, "; read {} and move it away", report.display()),
+            Some(error) => {
+                write!(out, "; the report of it could not be written ({error}), so that this is said until a restart")
+            }
+        }
     }
 }
 

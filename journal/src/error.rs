@@ -26,6 +26,9 @@ pub enum JournalError {
         /// Why it failed.
         source: io::Error,
     },
+    /// Somebody has taken the file away that is written.
+    #[error("{} is not there any more: somebody has moved or removed it", .0.display())]
+    Gone(PathBuf),
     /// The name of a file leaves no number for the next one.
     #[error("{}: no file can follow one with this number; move it away if it is no part of the log", .0.display())]
     NoNumber(PathBuf),

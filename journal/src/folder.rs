@@ -30,13 +30,14 @@ impl Folder {
         }
     }
 
-    /// The numbers of the files that are there, in order. What a compaction has left unfinished is removed.
+    /// The numbers of the files that are there, in order. What a compaction has left unfinished is removed, if the disk is not read-only by
+    /// now: nobody reads it, and the next compaction writes over it.
     pub(super) fn files(&self) -> Result<Vec<u64>, JournalError> {
         let mut numbers = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(failed("list", &self.path))? {
             let path = entry.map_err(failed("list", &self.path))?.path();
             if path.extension().is_some_and(|extension| extension == UNFINISHED) {
-                fs::remove_file(&path).map_err(failed("remove", &path))?;
+                fs::remove_file(&path).unwrap_or_default();
                 continue;
             }
             let number = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());

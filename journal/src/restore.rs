@@ -94,13 +94,11 @@ impl Saved {
             Damage { lost_flows: loss.flows.len() as u64, lost_changes: loss.changes, doubtful_flows: loss.doubtful };
         let report = if damage == Damage::default() {
             let earlier = journal.folder.reports().unwrap_or_default().into_iter().next();
-            earlier.map(|report| DamageReport { damage: None, report })
+            earlier.map(|report| DamageReport { damage: None, report, unwritten: None })
         } else {
             let path = journal.folder.report(journal.active.lock().number);
-            if let Err(error) = write_report(&path, &loss, log, seed) {
-                tracing::error!("the report of the damage cannot be written: {error}");
-            }
-            Some(DamageReport { damage: Some(damage), report: path })
+            let unwritten = write_report(&path, &loss, log, seed).err().map(|error| error.to_string());
+            Some(DamageReport { damage: Some(damage), report: path, unwritten })
         };
         if let Some(report) = &report {
             tracing::error!("{report}");

@@ -49,7 +49,7 @@ impl Writer {
                 recv(stop) -> _ => (true, false),
                 default(tick) => (false, true),
             };
-            progress.works();
+            progress.waits_for_disk();
             let asked = self.journal.requests.lock().asked;
             let (began, given_up) = (self.journal.options.clock.now(), self.journal.unwritten.given_up());
             self.journal.pace.begin_writing();
@@ -62,7 +62,7 @@ impl Writer {
             }
             while !mark.is_reached() {
                 self.write_chunk(table, &mut mark);
-                progress.works();
+                progress.waits_for_disk();
             }
             self.leave_out(given_up);
             if is_last {

@@ -1,13 +1,17 @@
 //! Compaction, and an end of the agent at each of its steps.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{fs, io};
 
+use super::super::compact::HEARTBEAT;
 use super::super::error::failed;
 use super::super::frame::{Contents, Header};
 use super::*;
 use tempfile::TempDir;
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::with_default;
+use tracing::{Event, Level, Metadata, Subscriber};
 
 /// A table with dead records, in two files, and what is wanted of it.
 fn with_dead_records(folder: &Path) -> (Kept, Flows) {
@@ -153,6 +157,78 @@ fn a_log_that_has_failed_is_whole_again_after_a_compaction() {
     drop(kept);
     wanted.insert(unkept.ufid, unkept);
     assert_eq!(read(scratch.path()).unwrap().0, wanted);
+}
+
+#[test]
+fn a_log_that_somebody_removes_is_missed_told_of_and_written_anew() {
+    let scratch = TempDir::new().unwrap();
+    let (mut kept, wanted) = with_dead_records(scratch.path());
+    for entry in fs::read_dir(scratch.path()).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    kept.keeper.touch_if_due();
+    assert_eq!(kept.journal.report().failure, None, "it is not looked at all the time");
+    kept.clock.advance(HEARTBEAT);
+    kept.keeper.touch_if_due();
+    let failure = kept.journal.report().failure.unwrap();
+    assert!(failure.ends_with(".log is not there any more: somebody has moved or removed it"), "{failure}");
+    kept.keeper.compact(&kept.table, &|| false).unwrap().unwrap();
+    kept.clock.advance(HEARTBEAT);
+    kept.keeper.touch_if_due();
+    kept.journal.sync();
+    assert_eq!(kept.journal.report().failure, None, "the new one is there");
+    drop(kept);
+    assert_eq!(read(scratch.path()).unwrap().0, wanted);
+}
+
+#[test]
+fn what_a_compaction_has_left_keeps_no_agent_from_starting_on_a_disk_where_it_cannot_be_removed() {
+    let scratch = TempDir::new().unwrap();
+    fs::create_dir(scratch.path().join("7.new")).unwrap();
+    let kept = Kept::start(scratch.path());
+    kept.add(&udp(1, "2"));
+    assert_eq!(kept.journal.report().failure, None);
+}
+
+/// Counts errors that are logged.
+struct Errors(Arc<AtomicUsize>);
+
+impl Subscriber for Errors {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        self.0.fetch_add(usize::from(*event.metadata().level() == Level::ERROR), Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn a_disk_that_stays_full_gets_one_line_of_it_and_not_one_every_few_seconds() {
+    let scratch = TempDir::new().unwrap();
+    let (mut kept, _) = with_dead_records(scratch.path());
+    let full = |name: &str| failed("write", Path::new(name))(io::Error::from(io::ErrorKind::StorageFull));
+    let errors = Arc::<AtomicUsize>::default();
+    let logged = || errors.load(Ordering::Relaxed);
+    with_default(Errors(errors.clone()), || {
+        (1..=1_000).for_each(|number| kept.keeper.note_failure(&full(&format!("/{number}.log"))));
+        assert_eq!(logged(), 1);
+        kept.keeper.compact(&kept.table, &|| false).unwrap().unwrap();
+        kept.keeper.note_failure(&full("/5.log"));
+        assert_eq!(logged(), 2, "it was possible in between");
+    });
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Files that are not what was written: cut off by a crash, or damaged.
 
+use std::os::unix::fs::symlink;
+
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -239,6 +241,20 @@ fn a_loss_is_told_until_somebody_has_moved_the_report_away() {
     fs::remove_file(report).unwrap();
     kept.keeper.look_at_damage();
     assert_eq!(kept.journal.report().damage, None);
+}
+
+#[test]
+fn a_loss_of_which_no_report_could_be_written_is_not_taken_for_one_that_somebody_has_read() {
+    let history = History::new(2);
+    let folder = history.scratch.path();
+    fs::remove_file(folder.join("1.log")).unwrap();
+    // A report that is not there, and that cannot be made.
+    symlink("/nowhere/report", folder.join("damage-3.txt")).unwrap();
+    let kept = Kept::start(folder);
+    kept.keeper.look_at_damage();
+    let damage = kept.journal.report().damage.unwrap();
+    assert!(damage.damage.unwrap().lost_changes > 100);
+    assert!(damage.to_string().contains("could not be written (cannot write "), "{damage}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! that hangs does.
 
 use super::*;
+use sluice_host::lifecycle::Lifecycle;
 use tempfile::TempDir;
 
 #[test]
@@ -80,4 +81,31 @@ fn nobody_waits_for_a_log_that_has_nothing_to_write() {
     table.add(udp(2, "2"), START, None).unwrap();
     assert!(journal.wait(Duration::ZERO).is_err());
     drop(writer);
+}
+
+#[test]
+fn a_log_that_hangs_in_the_disk_is_named_and_is_no_reason_for_a_restart() {
+    let scratch = TempDir::new().unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let options = JournalOptions { sync_interval: Duration::from_secs(1), clock, wall: Arc::new(SystemTime::now) };
+    let opened = Journal::open(scratch.path(), options).unwrap();
+    let journal = opened.journal.clone();
+    let table = Arc::new(FlowTable::new(SEED, LIMITS, Arc::new(())).kept_by(Some(journal.unwritten())));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut lifecycle = Lifecycle::new(runtime.handle().clone());
+    opened.run(&table, |_, _| Ok(()), &mut lifecycle).unwrap();
+    let hanging = journal.active.lock();
+    table.add(udp(1, "2"), START, None).unwrap();
+    // Each look is a second after the one before.
+    let mut second = 0;
+    let hang = loop {
+        second += 1;
+        match lifecycle.liveness().look(Timestamp(second * 1_000_000_000)) {
+            Ok(()) => std::thread::yield_now(),
+            Err(hang) => break hang,
+        }
+    };
+    assert!(hang.to_string().contains(" s: the disk does not answer") && hang.is_of_disk(), "{hang}");
+    drop(hanging);
+    assert!(runtime.block_on(lifecycle.stop()).is_clean());
 }

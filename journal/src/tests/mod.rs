@@ -22,7 +22,7 @@ use sluice_flow::{EndReason, Expiry, Flow, FlowTable, MaskedKey, Origin, Priorit
 use super::folder::Folder;
 use super::load::Log;
 use super::record::ActionTexts;
-use super::{Journal, JournalError, JournalOptions, Keeper, Opened, Restored};
+use super::{Journal, JournalError, JournalOptions, Keeper, Opened, Restored, WallClock};
 use sluice_host::liveness::Progress;
 
 const SEED: Seed = Seed([3; 16]);
@@ -53,9 +53,13 @@ impl Kept {
 
     /// With at most so many slots that are kept for the ends of flows.
     fn start_keeping(folder: &Path, wall: SystemTime, most_kept: usize) -> Result<Self, JournalError> {
+        Self::start_by(folder, Arc::new(move || wall), most_kept)
+    }
+
+    /// By a wall clock.
+    fn start_by(folder: &Path, wall: WallClock, most_kept: usize) -> Result<Self, JournalError> {
         let clock = Arc::new(ManualClock::default());
         clock.advance(START.since(Timestamp::default()));
-        let wall = Arc::new(move || wall);
         let options = JournalOptions { sync_interval: Duration::from_secs(1), clock: clock.clone(), wall };
         let Opened { journal, saved, writer, keeper } = Journal::open_keeping(folder, options, most_kept)?;
         let table = Arc::new(FlowTable::new(SEED, LIMITS, Arc::new(())).kept_by(Some(journal.unwritten())));

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use sluice_flow::field::FIELDS;
 use sluice_flow::port::GonePort;
@@ -225,6 +226,37 @@ fn a_life_is_as_old_as_its_acceptance_and_no_agent_was_there_since_the_last_chan
     assert_eq!((age(&old), age(&new)), (150, 50), "a change does not make a flow younger");
     let away = kept.restored.away.unwrap();
     assert!(away > Duration::from_secs(140) && away < Duration::from_secs(151) + compact::HEARTBEAT, "{away:?}");
+}
+
+#[test]
+fn flows_are_as_old_as_they_are_after_a_restart_also_if_somebody_has_set_the_clock() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    const AGE: Duration = Duration::from_secs(100);
+    let right = SystemTime::now();
+    // As a machine without a clock of its own has it until NTP sets it, and the other way round.
+    for wrong in [SystemTime::UNIX_EPOCH, right + DAY * 3_000] {
+        let scratch = TempDir::new().unwrap();
+        let old = udp(1, "2");
+        let wall = Arc::new(Mutex::new(wrong));
+        let shown = wall.clone();
+        {
+            let mut kept = Kept::start_by(scratch.path(), Arc::new(move || *shown.lock()), 1_000).unwrap();
+            kept.add(&old);
+            kept.clock.advance(AGE);
+            *wall.lock() += AGE;
+            kept.keeper.look_at_clocks();
+            assert!(!kept.keeper.is_compaction_due(&kept.table), "the clocks go on together");
+            *wall.lock() = right;
+            kept.keeper.look_at_clocks();
+            assert!(kept.keeper.is_compaction_due(&kept.table));
+            kept.keeper.compact(&kept.table, &|| false).unwrap().unwrap();
+            kept.keeper.look_at_clocks();
+            assert!(!kept.keeper.is_compaction_due(&kept.table), "once");
+        }
+        let kept = Kept::start_at(scratch.path(), right).unwrap();
+        let accepted = kept.table.view(kept.table.find(old.ufid).unwrap()).unwrap().accepted;
+        assert_eq!(START.since(accepted), AGE, "{wrong:?}");
+    }
 }
 
 #[test]
