@@ -85,11 +85,15 @@ fn transport(
         NatSide::Source => (0, target.source_port),
         NatSide::Destination => (2, target.destination_port),
     };
+    // In an ICMP error a header may be cut off behind as much as a router must send back (RFC 792).
+    const SENT_BACK: usize = 8;
+    if has_ports && matches!(protocol, ip_proto::TCP | ip_proto::SCTP | DCCP) && bytes.len() < SENT_BACK {
+        return None;
+    }
     let is_covered = |header: usize| bytes.len() >= header;
     match protocol {
         ip_proto::TCP if has_ports => {
             let old_port = set_port(bytes, at, port)?;
-            // In an ICMP error the header may be cut off behind the sequence number.
             if let Some(mut tcp) = Tcp::new(bytes) {
                 let sum = replace(tcp.checksum(), old.get(), new.get());
                 tcp.set_checksum(replace(sum, &old_port, &port.to_be_bytes()));
@@ -281,15 +285,22 @@ mod tests {
     }
 
     #[test]
-    fn an_error_with_eight_bytes_of_tcp_is_translated_as_far_as_it_goes() {
+    fn an_error_with_eight_bytes_of_a_header_is_translated_as_far_as_it_goes_and_one_with_fewer_is_not() {
         let tcp = frames::tcp(40001, 80, 0x02, 7, 0, 500, b"");
-        let inner = frames::v4("198.51.100.7", "192.0.2.9", 6, &tcp[..8]);
-        let error = [&[11, 0, 0, 0, 0, 0, 0, 0][..], &inner].concat();
-        let mut packet = frames::summed(Family::V4, frames::v4("192.0.2.1", "198.51.100.7", 1, &error));
-        let original = tuple(6, "10.0.0.1:1000", "192.0.2.9:80");
-        let outside = original.inverse().unwrap();
-        translate_error(&mut packet, Family::V4, [&original, &outside], NatSide::Destination).unwrap();
-        assert!(is_summed(&packet, Family::V4));
-        assert_eq!(packet[48..50], 1000u16.to_be_bytes());
+        for protocol in [ip_proto::TCP, ip_proto::UDP, ip_proto::SCTP, DCCP, UDP_LITE] {
+            let original = tuple(protocol, "10.0.0.1:1000", "192.0.2.9:80");
+            let outside = original.inverse().unwrap();
+            for (length, is_translated) in [(8, true), (7, false), (4, false)] {
+                let inner = frames::v4("198.51.100.7", "192.0.2.9", protocol, &tcp[..length]);
+                let error = [&[11, 0, 0, 0, 0, 0, 0, 0][..], &inner].concat();
+                let mut packet = frames::summed(Family::V4, frames::v4("192.0.2.1", "198.51.100.7", 1, &error));
+                let done = translate_error(&mut packet, Family::V4, [&original, &outside], NatSide::Destination);
+                assert_eq!(done.is_some(), is_translated, "{length} bytes of {protocol}");
+                if is_translated {
+                    assert!(is_summed(&packet, Family::V4));
+                    assert_eq!(packet[48..50], 1000u16.to_be_bytes());
+                }
+            }
+        }
     }
 }
