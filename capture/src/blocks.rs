@@ -8,9 +8,11 @@ use std::time::Duration;
 use pcap_file::pcapng::blocks::{INTERFACE_DESCRIPTION_BLOCK, SECTION_HEADER_BLOCK};
 use pcap_file::{DataLink, Endianness, PcapError, PcapResult};
 
-/// Numbers of options (draft-ietf-opsawg-pcapng, 3.5 and 4.2).
+/// Numbers of options (draft-ietf-opsawg-pcapng, 3.5, 4.2 and 4.3).
 mod option {
     pub(super) const END: u16 = 0;
+    /// Of a packet.
+    pub(super) const FLAGS: u16 = 2;
     pub(super) const TIME_RESOLUTION: u16 = 9;
     pub(super) const CHECK_SEQUENCE: u16 = 13;
     pub(super) const TIME_OFFSET: u16 = 14;
@@ -36,7 +38,7 @@ pub(crate) struct Interface {
     pub(crate) resolution: u8,
     /// Seconds that are added to each time.
     pub(crate) offset: i64,
-    /// Bytes of FCS that each frame has.
+    /// Bytes of FCS that each frame has that does not say otherwise.
     pub(crate) check_sequence: u8,
 }
 
@@ -104,13 +106,8 @@ impl Interface {
         let link = DataLink::from(u32::from(body.half(0)?));
         // If it does not say otherwise, times are in microseconds since 1970.
         let mut interface = Self { link, snap_length: body.word(4)?, resolution: 6, offset: 0, check_sequence: 0 };
-        let mut at = 8;
-        // The end of the block is the end of the list, too.
-        while let Some((code, length)) = body.half(at).zip(body.half(at + 2))
-            && code != option::END
-        {
-            let length = usize::from(length);
-            let value = body.bytes.get(at + 4..)?.get(..length)?;
+        for option in body.options(8) {
+            let (code, value) = option?;
             match code {
                 option::TIME_RESOLUTION => [interface.resolution] = <[u8; 1]>::try_from(value).ok()?,
                 option::CHECK_SEQUENCE => [interface.check_sequence] = <[u8; 1]>::try_from(value).ok()?,
@@ -121,7 +118,6 @@ impl Interface {
                 }
                 _ => {}
             }
-            at += 4 + length.next_multiple_of(4);
         }
         Some(interface)
     }
@@ -148,7 +144,27 @@ pub(crate) struct Fields<'a> {
     pub(crate) endianness: Endianness,
 }
 
-impl Fields<'_> {
+impl<'a> Fields<'a> {
+    /// Bytes of FCS that a packet says that it has, in the flags among the options from a place on: in a half-byte, of which zero says
+    /// nothing. One that is cut off is passed over, with all behind it.
+    pub(crate) fn check_sequence(&self, at: usize) -> Option<u8> {
+        let flags = self.options(at).flatten().find(|(code, _)| *code == option::FLAGS);
+        let flags = Fields { bytes: flags?.1, endianness: self.endianness }.word(0)?;
+        u8::try_from(flags >> 5 & 0xf).ok().filter(|length| *length != 0)
+    }
+
+    /// The options from a place on, number and value of each; none for one that is cut off, which is the last then.
+    fn options(&self, mut at: usize) -> impl Iterator<Item = Option<(u16, &'a [u8])>> {
+        std::iter::from_fn(move || {
+            // The end of the block is the end of the list, too.
+            let (code, length) = self.half(at).zip(self.half(at + 2)).filter(|(code, _)| *code != option::END)?;
+            let length = usize::from(length);
+            let value = self.bytes.get(at + 4..).and_then(|rest| rest.get(..length));
+            at = if value.is_some() { at + 4 + length.next_multiple_of(4) } else { self.bytes.len() };
+            Some(value.map(|value| (code, value)))
+        })
+    }
+
     fn half(&self, at: usize) -> Option<u16> {
         let bytes = *self.bytes.get(at..)?.first_chunk()?;
         Some(if self.endianness.is_big() { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })

@@ -177,13 +177,16 @@ struct Packet<'a> {
     time: Option<u64>,
     original_length: u32,
     data: &'a [u8],
+    /// Bytes of FCS, if it says so itself.
+    check_sequence: Option<u8>,
 }
 
 impl<'a> Packet<'a> {
     /// Reads the body of a block of a kind that holds a packet.
     fn read(kind: u32, body: &Fields<'a>) -> Option<Self> {
         if kind == SIMPLE_PACKET_BLOCK {
-            return Some(Self { interface: 0, time: None, original_length: body.word(0)?, data: body.bytes.get(4..)? });
+            let (original_length, data) = (body.word(0)?, body.bytes.get(4..)?);
+            return Some(Self { interface: 0, time: None, original_length, data, check_sequence: None });
         }
         let interface = match (kind, body.word(0)?) {
             (ENHANCED_PACKET_BLOCK, interface) => interface,
@@ -197,6 +200,7 @@ impl<'a> Packet<'a> {
             time: Some(u64::from(body.word(4)?) << 32 | u64::from(body.word(8)?)),
             original_length: body.word(16)?,
             data: body.bytes.get(20..)?.get(..length)?,
+            check_sequence: body.check_sequence(20 + length.next_multiple_of(4)),
         })
     }
 
@@ -210,7 +214,8 @@ impl<'a> Packet<'a> {
             data = data.get(..most).unwrap_or(data);
         }
         let time = self.time.map(|units| interface.time(units));
-        Frame::new(time, data.to_vec(), self.original_length, interface.check_sequence.into())
+        let check_sequence = self.check_sequence.unwrap_or(interface.check_sequence);
+        Frame::new(time, data.to_vec(), self.original_length, check_sequence.into())
     }
 }
 

@@ -147,6 +147,32 @@ fn a_frame_check_sequence_is_no_part_of_a_frame() {
 }
 
 #[test]
+fn a_packet_may_say_itself_how_long_its_frame_check_sequence_is() {
+    const COMMENT: u32 = 0x0001_0003;
+    const FLAGS: u32 = 0x0002_0004;
+    let four = 4 << 5 | 1;
+    let interface = |check_sequence: u32| block(1, &words(&[1 << 16, 60, 0x000d_0001, check_sequence << 24, 0]));
+    let packet = |kind, options: &[u32]| {
+        block(kind, &[&words(&[0, 0, 1, 9, 9])[..], b"frame_FCS\0\0\0", &words(options)].concat())
+    };
+    for (what, of_interface, options, wanted) in [
+        ("the packet", 0, &[FLAGS, four, 0][..], &b"frame"[..]),
+        ("the packet, behind a comment and without an end", 0, &[COMMENT, 0x6869_2100, FLAGS, four], b"frame"),
+        ("the packet, and the interface otherwise", 2, &[FLAGS, four, 0], b"frame"),
+        ("the interface, as the flags say nothing of it", 4, &[FLAGS, 1, 0], b"frame"),
+        ("nobody", 0, &[FLAGS, 1, 0], b"frame_FCS"),
+        ("flags that are cut off", 0, &[FLAGS], b"frame_FCS"),
+        ("flags behind the end", 0, &[0, FLAGS, four], b"frame_FCS"),
+    ] {
+        for kind in [6, 2] {
+            let (frames, error) = frames(&[section(), interface(of_interface), packet(kind, options)].concat());
+            assert_eq!(error, None, "{what}");
+            assert_eq!(frames[0].data, wanted, "{what} says it in a block of kind {kind}");
+        }
+    }
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_place_after_the_frames_before_it() {
     let good = classic(1, &[(10, 0, 4, b"abcd"), (11, 0, 4, b"efgh")]);
     let (before, error) = frames(&good[..good.len() - 1]);
