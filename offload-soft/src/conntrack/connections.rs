@@ -119,15 +119,17 @@ impl Conntrack {
     fn reassemble(&self, zone: u16, packet: &mut Packet, ip: Ip, now: Timestamp) -> Result<Ip, Stop> {
         packet.metadata.is_whole = true;
         packet.tracked.pieces = None;
-        match self.reassembly.add(zone, ip.family, &packet.bytes, ip.at, now) {
+        match self.reassembly.add(zone, packet.in_port, ip.family, &packet.bytes, ip.at, now) {
             Outcome::Waits => Err(Stop::Waits),
             Outcome::Dropped => Err(lose(&self.losses.fragment)),
             Outcome::Alone => Ok(ip),
             Outcome::Whole(bytes, pieces) => {
                 packet.bytes = bytes;
-                packet.tracked.pieces = Some(pieces);
                 packet.layout = parse(&packet.bytes, packet.in_port, &packet.metadata).layout;
-                Ip::of(packet).ok_or_else(|| lose(&self.losses.fragment))
+                let ip = Ip::of(packet).ok_or_else(|| lose(&self.losses.fragment))?;
+                let read = packet.layout.transport_end().saturating_sub(ip.at);
+                packet.tracked.pieces = Some(pieces.of_which_is_read(read));
+                Ok(ip)
             }
         }
     }
@@ -385,15 +387,30 @@ pub(crate) fn clear(packet: &mut Packet) {
     packet.tracked.member = None;
 }
 
+/// Bytes that a packet counts as where its length is asked for: of one that came in pieces those of the largest with its
+/// link header, as it leaves in pieces again (`execute_check_pkt_len`).
+pub(crate) fn length(packet: &Packet) -> usize {
+    match &packet.tracked.pieces {
+        Some(pieces) => pieces.largest + packet.layout.payload_at - packet.tag_length(),
+        None => packet.length(),
+    }
+}
+
 /// How a packet leaves that may have come in pieces. `frame` is the packet, or what was not cut off of it.
 pub(crate) fn cut(packet: &Packet, frame: &[u8], is_last: bool) -> Cut {
-    let (Some(pieces), Some(ip)) = (&packet.tracked.pieces, Ip::of(packet)) else {
+    /// Bytes in front of the IP header that every piece can have (`MAX_L2_LEN`): those of two tags and three labels, or as many.
+    const FRONT: usize = 30;
+    let tag = packet.tag_length();
+    let too_long = packet.tracked.pieces.as_ref().filter(|pieces| !pieces.let_pass(frame.len().saturating_sub(tag)));
+    let Some(pieces) = too_long else {
         return Cut::Whole;
     };
+    let Some(ip) = Ip::under_labels(packet).filter(|ip| ip.at - tag <= FRONT) else {
+        return Cut::Impossible;
+    };
     // Linux cuts a copy anew.
-    let read = packet.layout.transport_end().saturating_sub(ip.at);
-    let ends = if is_last { pieces.ends_in(ip.bytes(packet).len(), read) } else { Vec::new() };
-    fragmentation::cut(frame, ip.at, ip.family, pieces, &ends)
+    let ends = if is_last { pieces.ends_in(ip.bytes(packet).len()) } else { &[] };
+    fragmentation::cut(frame, ip.at, ip.family, pieces, ends)
 }
 
 /// Whether the connection that was faster serves for this one, too (`__nf_ct_resolve_clash`): only where packets of one

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use sluice_flow::port::PortNumber;
+
 use crate::packet::headers::{
     IPV4_DONT_FRAGMENT, IPV4_MORE_FRAGMENTS, IPV4_OFFSET, IPV6_MORE_FRAGMENTS, IPV6_OFFSET, Icmp, Ipv4, Ipv6,
     Ipv6Fragment, Tcp, Udp,
@@ -17,6 +19,9 @@ const IPV6_LONGEST: usize = 65_535;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     zone: u16,
+    /// Where they came in, if the destination is another one at each port: of IPv6, if it is link-local or a group
+    /// (`fq_find` in nf_conntrack_reasm.c).
+    port: Option<PortNumber>,
     source: IpAddr,
     destination: IpAddr,
     pub(super) identification: u32,
@@ -35,18 +40,18 @@ pub(super) struct Fragment<'a> {
     pub(super) dont_fragment: bool,
     /// It is the first one of IPv6, and does not have all headers (RFC 8200, 4.5).
     pub(super) lacks_headers: bool,
-    /// As it counts for [`Pieces::largest`](super::reassembly::Pieces::largest).
+    /// As it counts for [`Pieces::largest`](super::fragmentation::Pieces::largest).
     pub(super) size: usize,
     /// Its type of service or traffic class.
     pub(super) class: u8,
 }
 
 impl<'a> Fragment<'a> {
-    /// Reads the fragment in a frame with an IP header at `network`; `None` if it is malformed.
-    pub(super) fn read(zone: u16, family: Family, frame: &'a [u8], network: usize) -> Option<Self> {
+    /// Reads the fragment in a frame that came in at a port and has an IP header at `network`; `None` if it is malformed.
+    pub(super) fn read(zone: u16, port: PortNumber, family: Family, frame: &'a [u8], network: usize) -> Option<Self> {
         match family {
             Family::V4 => read_v4(zone, frame, network),
-            Family::V6 => read_v6(zone, frame, network),
+            Family::V6 => read_v6(zone, port, frame, network),
         }
     }
 
@@ -69,6 +74,7 @@ fn read_v4(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
     Some(Fragment {
         key: Key {
             zone,
+            port: None,
             source: Ipv4Addr::from(ip.source()).into(),
             destination: Ipv4Addr::from(ip.destination()).into(),
             identification: ip.identification().into(),
@@ -85,9 +91,11 @@ fn read_v4(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
     })
 }
 
-fn read_v6(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
+fn read_v6(zone: u16, port: PortNumber, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
     let packet = frame.get(network..)?;
     let ip = Ipv6::new(packet)?;
+    let destination = Ipv6Addr::from(ip.destination());
+    let is_of_port = destination.is_unicast_link_local() || destination.is_multicast();
     let end = Ipv6::<&[u8]>::LENGTH + usize::from(ip.payload_length());
     let headers = fragment_header(packet)?;
     let at = headers.at;
@@ -100,8 +108,9 @@ fn read_v6(zone: u16, frame: &[u8], network: usize) -> Option<Fragment<'_>> {
     Some(Fragment {
         key: Key {
             zone,
+            port: is_of_port.then_some(port),
             source: Ipv6Addr::from(ip.source()).into(),
-            destination: Ipv6Addr::from(ip.destination()).into(),
+            destination: destination.into(),
             identification: header.identification(),
             protocol: 0,
         },

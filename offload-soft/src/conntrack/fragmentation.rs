@@ -5,15 +5,51 @@
 //! be kept, in pieces of that size. Each has all IPv4 options. An IPv6 packet keeps its identification, where Linux draws a
 //! new one.
 
+use std::sync::Arc;
+
 use crate::packet::checksum::Sum;
 use crate::packet::headers::{IPV4_MORE_FRAGMENTS, IPV6_MORE_FRAGMENTS, Ipv4, Ipv6, Ipv6Fragment};
-use crate::packet::{Extensions, ip_proto};
+use crate::packet::{Extensions, MIN_FRAME, ip_proto};
 
-use super::reassembly::Pieces;
 use super::tuple::Family;
 
 /// What every link of IPv6 carries in one piece, so that Linux cuts nothing to less (`IPV6_MIN_MTU`).
 const IPV6_MINIMUM: usize = 1280;
+
+/// How a packet came in pieces, so that it leaves alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pieces {
+    /// Bytes of the largest piece, from the IP header on (`mru`).
+    pub(crate) largest: usize,
+    /// Where in the whole packet each piece ends, from the IP header on.
+    pub(crate) ends: Arc<[usize]>,
+    /// What all pieces have in common.
+    pub(crate) identification: u32,
+}
+
+impl Pieces {
+    /// The same for a packet of which Linux has read so many bytes at least: these become part of the first piece.
+    pub(super) fn of_which_is_read(mut self, read: usize) -> Self {
+        if self.ends.first().is_some_and(|first| *first < read) {
+            let behind = self.ends.iter().copied().filter(|end| *end > read);
+            self.ends = std::iter::once(read).chain(behind).collect();
+        }
+        self
+    }
+
+    /// Whether a frame of so many bytes without its outermost tag leaves as it is (`do_output`).
+    pub(super) fn let_pass(&self, length: usize) -> bool {
+        length <= self.largest + MIN_FRAME
+    }
+
+    /// Where pieces end in a packet that has so many bytes now. If the length has changed there are none.
+    pub(super) fn ends_in(&self, length: usize) -> &[usize] {
+        match *self.ends {
+            [_, .., last] if last == length => &self.ends,
+            _ => &[],
+        }
+    }
+}
 
 /// How a packet leaves.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,14 +62,10 @@ pub(crate) enum Cut {
     Impossible,
 }
 
-/// How a frame leaves whose IP header is at `network`. Its packet is cut at `ends`, from the IP header on, if these fit.
-pub(crate) fn cut(frame: &[u8], network: usize, family: Family, pieces: &Pieces, ends: &[usize]) -> Cut {
-    match frame.get(network..) {
-        Some(packet) if packet.len() > pieces.largest => {
-            in_pieces(frame, network, family, pieces, ends).map_or(Cut::Impossible, Cut::Pieces)
-        }
-        _ => Cut::Whole,
-    }
+/// How a frame leaves that is too long and whose IP header is at `network`. Its packet is cut at `ends`, from the IP header
+/// on, if these fit.
+pub(super) fn cut(frame: &[u8], network: usize, family: Family, pieces: &Pieces, ends: &[usize]) -> Cut {
+    in_pieces(frame, network, family, pieces, ends).map_or(Cut::Impossible, Cut::Pieces)
 }
 
 fn in_pieces(frame: &[u8], network: usize, family: Family, pieces: &Pieces, ends: &[usize]) -> Option<Vec<Vec<u8>>> {
@@ -152,12 +184,13 @@ mod tests {
     use crate::conntrack::fragment::fragment_header;
     use crate::conntrack::frames::{self, piece_v4, piece_v6};
     use crate::conntrack::reassembly::{Outcome, Reassembly};
+    use sluice_flow::port::PortNumber;
     use sluice_flow::time::Timestamp;
 
     fn join(family: Family, frames: &[Vec<u8>]) -> (Vec<u8>, Pieces) {
         let reassembly = Reassembly::new();
         for frame in frames {
-            if let Outcome::Whole(whole, pieces) = reassembly.add(0, family, frame, 14, Timestamp(0)) {
+            if let Outcome::Whole(whole, pieces) = reassembly.add(0, PortNumber(1), family, frame, 14, Timestamp(0)) {
                 return (whole, pieces);
             }
         }
@@ -178,7 +211,8 @@ mod tests {
     /// The pieces of a packet, joined and cut again.
     fn again(family: Family, frames: &[Vec<u8>], read: usize) -> Vec<Vec<u8>> {
         let (whole, pieces) = join(family, frames);
-        pieces_of(cut(&whole, 14, family, &pieces, &pieces.ends_in(whole.len() - 14, read)))
+        let pieces = pieces.of_which_is_read(read);
+        pieces_of(cut(&whole, 14, family, &pieces, pieces.ends_in(whole.len() - 14)))
     }
 
     #[test]
@@ -248,8 +282,8 @@ mod tests {
         let cuts = [0..16, 16..72, 72..100];
         let frames = framed(cuts.map(|cut| piece_v4(&payload, cut, 77)));
         let (whole, pieces) = join(Family::V4, &frames);
-        let ends = pieces.ends_in(120, 28);
-        let frames = pieces_of(cut(&whole[..whole.len() - 20], 14, Family::V4, &pieces, &ends));
+        let ends = pieces.ends_in(120);
+        let frames = pieces_of(cut(&whole[..whole.len() - 20], 14, Family::V4, &pieces, ends));
         assert_eq!(frames.iter().map(|frame| frame.len() - 34).collect::<Vec<_>>(), [16, 56, 8]);
     }
 
@@ -266,10 +300,8 @@ mod tests {
 
     #[test]
     fn a_packet_that_fits_is_left_alone() {
-        let packet = frames::v4("10.0.0.1", "10.0.0.2", 17, &[0; 50]);
-        let frame = [&[0xee; 14][..], &packet].concat();
         let pieces = Pieces { largest: 70, ends: [68, 70].into(), identification: 0 };
-        assert_eq!(cut(&frame, 14, Family::V4, &pieces, &[68, 70]), Cut::Whole);
+        assert_eq!([84, 85].map(|length| pieces.let_pass(length)), [true, false]);
     }
 
     #[test]

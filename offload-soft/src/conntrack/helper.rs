@@ -67,6 +67,8 @@ impl Conntrack {
         if membership.relation != Relation::Established {
             return Some(());
         }
+        // Linux makes one piece of it to read it.
+        packet.tracked.is_cut_anew();
         let direction = membership.direction;
         let segment = packet.bytes.get(transport..)?;
         let start = transport + Tcp::new(segment)?.header_length();

@@ -16,10 +16,19 @@ pub(super) struct Ip {
 
 impl Ip {
     pub(super) fn of(packet: &Packet) -> Option<Self> {
-        match packet.layout.network? {
-            (Network::Ipv4, at) => Some(Self { family: Family::V4, at }),
-            (Network::Ipv6, at) => Some(Self { family: Family::V6, at }),
-            (_, _) => None,
+        Self::at(packet.layout.network?)
+    }
+
+    /// The same, or what was one until labels were pushed, of which Linux still knows where it is.
+    pub(super) fn under_labels(packet: &Packet) -> Option<Self> {
+        Self::at(packet.layout.network.or(packet.layout.under_labels)?)
+    }
+
+    fn at((network, at): (Network, usize)) -> Option<Self> {
+        match network {
+            Network::Ipv4 => Some(Self { family: Family::V4, at }),
+            Network::Ipv6 => Some(Self { family: Family::V6, at }),
+            Network::Arp => None,
         }
     }
 

@@ -52,7 +52,7 @@ mod tuple;
 mod zones;
 
 pub use connections::{Conntrack, LIMIT};
-pub(crate) use connections::{clear, cut};
+pub(crate) use connections::{clear, cut, length};
 pub(crate) use fragmentation::Cut;
 pub use losses::Losses;
 pub(crate) use losses::Stop;

@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::BuildHasher as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use sluice_flow::port::PortNumber;
 use sluice_flow::time::Timestamp;
 
 use crate::packet::Extensions;
@@ -20,6 +20,7 @@ use crate::packet::headers::{IPV4_DONT_FRAGMENT, Ipv4, Ipv6, Ipv6Fragment};
 
 use super::congestion::Congestion;
 use super::fragment::{Fragment, Key, fragment_header};
+use super::fragmentation::Pieces;
 use super::timeouts;
 use super::tuple::Family;
 
@@ -29,30 +30,6 @@ const SHARDS: usize = 16;
 const MEMORY: usize = 4 << 20;
 /// What a waiting fragment costs besides its bytes.
 const OVERHEAD: usize = 256;
-
-/// How a packet came in pieces, so that it leaves alike.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pieces {
-    /// Bytes of the largest piece, from the IP header on (`mru`).
-    pub(crate) largest: usize,
-    /// Where in the whole packet each piece ends, from the IP header on.
-    pub(crate) ends: Arc<[usize]>,
-    /// What all pieces have in common.
-    pub(crate) identification: u32,
-}
-
-impl Pieces {
-    /// Where pieces end in a packet that has so many bytes now, and of which Linux has read so many at least: what it reads
-    /// of headers becomes part of the first piece. If the length has changed there are none.
-    pub(crate) fn ends_in(&self, length: usize, read: usize) -> Vec<usize> {
-        let [first, .., last] = *self.ends else { return Vec::new() };
-        if last != length {
-            return Vec::new();
-        }
-        let first = first.max(read);
-        std::iter::once(first).chain(self.ends.iter().copied().filter(|end| *end > first)).collect()
-    }
-}
 
 /// What becomes of a fragment.
 #[derive(Debug)]
@@ -120,9 +97,17 @@ impl Reassembly {
         [&self.v4, &self.v6].iter().map(|waiting| waiting.lost.load(Ordering::Relaxed)).sum()
     }
 
-    /// Takes a fragment in: a frame with an IP header at `network`.
-    pub(crate) fn add(&self, zone: u16, family: Family, frame: &[u8], network: usize, now: Timestamp) -> Outcome {
-        let Some(fragment) = Fragment::read(zone, family, frame, network) else {
+    /// Takes a fragment in: a frame that came in at a port and has an IP header at `network`.
+    pub(crate) fn add(
+        &self,
+        zone: u16,
+        port: PortNumber,
+        family: Family,
+        frame: &[u8],
+        network: usize,
+        now: Timestamp,
+    ) -> Outcome {
+        let Some(fragment) = Fragment::read(zone, port, family, frame, network) else {
             return Outcome::Dropped;
         };
         if fragment.lacks_headers {
@@ -325,8 +310,12 @@ mod tests {
     const NOW: Timestamp = Timestamp(5);
 
     fn add(reassembly: &Reassembly, family: Family, packet: &[u8]) -> Outcome {
+        add_at(reassembly, 1, family, packet)
+    }
+
+    fn add_at(reassembly: &Reassembly, port: u32, family: Family, packet: &[u8]) -> Outcome {
         let frame = [&[0xee; 14], packet].concat();
-        reassembly.add(0, family, &frame, 14, NOW)
+        reassembly.add(0, PortNumber(port), family, &frame, 14, NOW)
     }
 
     fn whole(outcome: Outcome) -> Vec<u8> {
@@ -385,9 +374,14 @@ mod tests {
         match add(&reassembly, Family::V4, &piece_v4(&payload, 24..40, 9)) {
             Outcome::Whole(_, pieces) => {
                 assert_eq!((pieces.largest, &*pieces.ends), (44, &[44, 60][..]));
-                assert_eq!(pieces.ends_in(60, 28), [44, 60]);
-                assert_eq!(pieces.ends_in(60, 48), [48, 60], "headers that were read are in the first");
-                assert_eq!(pieces.ends_in(61, 28), [], "another packet than it was");
+                assert_eq!(pieces.ends_in(60), [44, 60]);
+                assert_eq!(pieces.ends_in(61), [], "another packet than it was");
+                let [few, more] = [28, 48].map(|read| pieces.clone().of_which_is_read(read));
+                assert_eq!(
+                    (few.ends_in(60), more.ends_in(60)),
+                    (&[44, 60][..], &[48, 60][..]),
+                    "headers that were read"
+                );
             }
             other => panic!("{other:?}"),
         }
@@ -503,7 +497,29 @@ mod tests {
         add(&reassembly, Family::V4, &piece_v4(&payload, 0..24, 9));
         assert!(matches!(add(&reassembly, Family::V4, &piece_v4(&payload, 24..40, 10)), Outcome::Waits));
         let frame = [&[0xee; 14][..], &piece_v4(&payload, 24..40, 9)].concat();
-        assert!(matches!(reassembly.add(1, Family::V4, &frame, 14, NOW), Outcome::Waits));
+        assert!(matches!(reassembly.add(1, PortNumber(1), Family::V4, &frame, 14, NOW), Outcome::Waits));
+    }
+
+    #[test]
+    fn fragments_to_an_address_that_each_link_has_come_together_at_one_port_only() {
+        let payload = payload();
+        let to = |destination: &str, bytes| {
+            let mut packet = piece_v6(&payload, bytes, 9);
+            packet[24..40].copy_from_slice(&destination.parse::<std::net::Ipv6Addr>().unwrap().octets());
+            packet
+        };
+        for (destination, is_of_port) in [("fd00::2", false), ("fe80::2", true), ("ff02::1", true), ("ff0e::1", true)] {
+            let reassembly = Reassembly::new();
+            add_at(&reassembly, 1, Family::V6, &to(destination, 0..24));
+            let at_another = add_at(&reassembly, 2, Family::V6, &to(destination, 24..40));
+            assert_eq!(matches!(at_another, Outcome::Waits), is_of_port, "{destination}");
+            if is_of_port {
+                whole(add_at(&reassembly, 1, Family::V6, &to(destination, 24..40)));
+            }
+        }
+        let reassembly = Reassembly::new();
+        add_at(&reassembly, 1, Family::V4, &piece_v4(&payload, 0..24, 9));
+        whole(add_at(&reassembly, 2, Family::V4, &piece_v4(&payload, 24..40, 9)));
     }
 
     #[test]
@@ -516,7 +532,7 @@ mod tests {
                 add(&reassembly, family, &piece(&payload, 0..24, 9));
                 let then = NOW.after(Duration::from_secs(seconds) - late);
                 let frame = [&[0xee; 14][..], &piece(&payload, 24..40, 9)].concat();
-                let outcome = reassembly.add(0, family, &frame, 14, then);
+                let outcome = reassembly.add(0, PortNumber(1), family, &frame, 14, then);
                 assert_eq!(matches!(outcome, Outcome::Whole(..)), comes_together);
                 assert_eq!(reassembly.lost(), u64::from(!comes_together));
             }

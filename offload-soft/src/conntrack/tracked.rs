@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::fragmentation::Pieces;
 use super::membership::Membership;
-use super::reassembly::Pieces;
 use super::table::Connection;
 use super::tuple::Tuple;
 
@@ -18,8 +18,8 @@ pub(crate) struct Tracked {
 }
 
 impl Tracked {
-    /// Notes that it is of a copy, whose old pieces Linux does not keep.
-    pub(crate) fn is_copied(&mut self) {
+    /// Notes that the packet leaves cut anew: Linux does not keep the old pieces of a copy, nor of what it has read as one.
+    pub(crate) fn is_cut_anew(&mut self) {
         if let Some(pieces) = &mut self.pieces {
             pieces.ends = Arc::default();
         }

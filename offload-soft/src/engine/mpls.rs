@@ -8,7 +8,7 @@ use super::merge::{Missing, merge, narrow};
 use super::packet::Packet;
 use crate::packet::MIN_FRAME;
 use crate::packet::headers::{LabelStackEntry, Wire};
-use crate::packet::{eth_type, is_mpls};
+use crate::packet::{Network, eth_type, is_mpls};
 
 const ENTRY: usize = LabelStackEntry::<&[u8]>::LENGTH;
 
@@ -16,7 +16,15 @@ const ENTRY: usize = LabelStackEntry::<&[u8]>::LENGTH;
 pub(super) fn push(packet: &mut Packet, entry: MplsEntry, inside_ethernet: bool) {
     let word = entry.label << 12 | u32::from(entry.tc) << 9 | u32::from(entry.bos) << 8 | u32::from(entry.ttl);
     let at = packet.layout.payload_at;
-    if inside_ethernet && packet.is_ethernet() && at >= MIN_FRAME {
+    let in_front = !(inside_ethernet && packet.is_ethernet() && at >= MIN_FRAME);
+    if in_front {
+        packet.take_tag_aside();
+    }
+    let labelled = network(packet).map(|(kind, at)| (kind, at + ENTRY));
+    if in_front {
+        packet.put_in_front(&word.to_be_bytes());
+        packet.begins_with(entry.eth_type);
+    } else {
         packet.bytes.splice(at..at, word.to_be_bytes());
         // The type that stands behind the addresses, or behind the outermost tag, which the kernel keeps elsewhere.
         // Where there is a second tag it is the one that is lost (`skb_mod_eth_type`).
@@ -24,11 +32,13 @@ pub(super) fn push(packet: &mut Packet, entry: MplsEntry, inside_ethernet: bool)
         entry.eth_type.write(&mut packet.bytes, type_at);
         packet.is_followed_by(entry.eth_type);
         packet.layout.tags = packet.layout.tags.min(1);
-    } else {
-        packet.take_tag_aside();
-        packet.put_in_front(&word.to_be_bytes());
-        packet.begins_with(entry.eth_type);
     }
+    packet.layout.under_labels = labelled;
+}
+
+/// Where the network header is or was before labels were pushed.
+fn network(packet: &Packet) -> Option<(Network, usize)> {
+    packet.layout.network.or(packet.layout.under_labels)
 }
 
 /// Takes the outermost entry off, and says what comes behind it. A packet that has none stays as it is.
@@ -42,14 +52,16 @@ pub(super) fn pop(packet: &mut Packet, ethernet_type: u16) -> Result<(), Missing
         return Err(Missing);
     }
     packet.bytes.drain(at..at + ENTRY);
+    let uncovered = network(packet).and_then(|(kind, at)| Some((kind, at.checked_sub(ENTRY)?)));
     if packet.is_ethernet() {
         ethernet_type.write(&mut packet.bytes, at - 2);
         packet.is_followed_by(ethernet_type);
     } else {
         packet.begins_with(ethernet_type);
-        if ethernet_type == eth_type::TEB {
-            packet.is_a_frame_again();
-        }
+    }
+    packet.layout.under_labels = uncovered;
+    if ethernet_type == eth_type::TEB && !packet.is_ethernet() {
+        packet.is_a_frame_again();
     }
     Ok(())
 }

@@ -86,8 +86,13 @@ impl Packet {
     }
 
     /// Bytes, without the outermost tag (`skb->len`).
-    pub(super) fn length(&self) -> usize {
-        if self.has_tag() { self.bytes.len() - TAG } else { self.bytes.len() }
+    pub(crate) fn length(&self) -> usize {
+        self.bytes.len() - self.tag_length()
+    }
+
+    /// Bytes of the outermost tag.
+    pub(crate) fn tag_length(&self) -> usize {
+        if self.has_tag() { TAG } else { 0 }
     }
 
     /// Bytes with all tags, also with one that is kept aside, as rules count them (`ovs_flow_stats_update`).
@@ -229,6 +234,7 @@ impl Packet {
 impl Layout {
     fn shift(&mut self, moved: impl Fn(usize) -> usize) {
         self.network = self.network.map(|(kind, at)| (kind, moved(at)));
+        self.under_labels = self.under_labels.map(|(kind, at)| (kind, moved(at)));
         self.transport = self.transport.map(|(kind, at)| (kind, moved(at)));
         self.payload_at = moved(self.payload_at);
         self.end = moved(self.end);

@@ -95,7 +95,7 @@ impl Traversal<'_> {
                 }
                 Step::Set(set) => rewrite::apply(&mut packet, set)?,
                 Step::CheckPacketLength { length, greater, less_or_equal } => {
-                    let list = if packet.length() > *length { greater } else { less_or_equal };
+                    let list = if conntrack::length(&packet) > *length { greater } else { less_or_equal };
                     self.nested(list, take_or_copy(&mut packet, is_last), depth)?;
                 }
                 Step::Conntrack(action) => match self.conntrack.execute(action, &mut packet, self.now) {
@@ -211,7 +211,7 @@ fn take_or_copy(packet: &mut Packet, is_last: bool) -> Packet {
         return std::mem::replace(packet, empty());
     }
     let mut copy = packet.clone();
-    copy.tracked.is_copied();
+    copy.tracked.is_cut_anew();
     copy
 }
 

@@ -73,6 +73,8 @@ pub struct Layout {
     pub payload_at: usize,
     /// The network header.
     pub network: Option<(Network, usize)>,
+    /// What was the network header when the packet was looked up, if labels were pushed or taken off since.
+    pub under_labels: Option<(Network, usize)>,
     /// The transport header.
     pub transport: Option<(Transport, usize)>,
     /// The end of the IP packet: behind it is padding. Never beyond the frame.

@@ -1,9 +1,10 @@
 //! `ct(…)` and what the next lookup sees of it.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use sluice_flow::action::{Action, Commit, Conntrack, Nat, NatSide, PortPick, Translation};
+use sluice_flow::action::{Action, Commit, Conntrack, MplsEntry, Nat, NatSide, PortPick, Translation, VlanTag};
 use sluice_flow::backend::{Backend as _, Connections, DeviceEvent, Verdict};
 use sluice_flow::cause::Cause;
 use sluice_flow::chain::ChainId;
@@ -14,7 +15,7 @@ use sluice_flow::refusal::Refusal;
 use sluice_flow::timeout::{TimeoutKey, TimeoutPolicy};
 
 use crate::frames::{Ip4, eth, fill, ipv6, tcp, udp, verify};
-use crate::harness::{Device, flow, is_ipv4, is_ipv6, output, recirc};
+use crate::harness::{Device, flow, is_ipv4, is_ipv6, output, recirc, v4};
 
 const NEW: u128 = 0x01;
 const ESTABLISHED: u128 = 0x02;
@@ -242,7 +243,7 @@ fn a_destination_is_translated_to_a_server_and_back() {
 fn fragments_are_tracked_as_one_and_leave_as_they_came() {
     let device = firewall();
     let whole = Ip4 { source: CLIENT, destination: SERVER, ..Ip4::default() }.frame(17, &udp(1000, 53, &[7; 100]));
-    let piece = |cut: std::ops::Range<usize>, more: u16| {
+    let piece = |cut: Range<usize>, more: u16| {
         let fragment = more | u16::try_from(cut.start / 8).unwrap();
         Ip4 { source: CLIENT, destination: SERVER, fragment, ..Ip4::default() }.frame(17, &whole[34..][cut])
     };
@@ -266,6 +267,61 @@ fn a_copy_of_what_came_in_pieces_leaves_in_the_largest_and_the_packet_in_its_own
         device.inject(1, &piece).sent.into_iter().map(|(port, frame)| (port.0, frame.len() - 34)).collect::<Vec<_>>()
     });
     assert_eq!(out, [vec![], vec![], vec![(2, 56), (2, 52), (3, 16), (3, 56), (3, 36)]]);
+}
+
+#[test]
+fn what_came_in_pieces_leaves_in_pieces_under_labels_unless_it_was_looked_up_with_them() {
+    let label = |bos| Action::PushMpls(MplsEntry { label: 5, tc: 0, ttl: 9, bos, eth_type: 0x8847 });
+    let whole = datagram(CLIENT, 1000, SERVER, 53);
+    let piece = |fragment, cut: Range<usize>| {
+        Ip4 { source: CLIENT, destination: SERVER, fragment, ..Ip4::default() }.frame(17, &whole[34..][cut])
+    };
+    let pieces = [piece(0x2000, 0..8), piece(1, 8..whole.len() - 34)];
+    let under = |labels: usize| {
+        let stack = [[0, 0, 0x50, 9], [0, 0, 0x51, 9]];
+        let stack = stack[2 - labels..].concat();
+        pieces.clone().map(|piece| [&piece[..12], &[0x88, 0x47], &stack, &piece[14..]].concat())
+    };
+    let sent_with = |actions: &[Action]| {
+        let mut device = Device::new();
+        let actions = [&[ct(Conntrack::default())][..], actions].concat();
+        device.open_chain(ChainId(1));
+        device.add(flow(v4(17), actions)).unwrap();
+        let labelled = |full: &mut Match| {
+            full.set_exact(Field::RecircId, 1);
+            full.set_exact(Field::EthType, 0x8847);
+        };
+        device.add(flow(labelled, vec![output(2)])).unwrap();
+        assert_eq!(device.inject(1, &pieces[0]).sent, []);
+        device.inject(1, &pieces[1]).sent.into_iter().map(|(_, frame)| frame).collect::<Vec<_>>()
+    };
+    assert_eq!(sent_with(&[label(true), output(2)]), under(1));
+    assert_eq!(sent_with(&[label(true), label(false), output(2)]), under(2));
+    assert_eq!(sent_with(&[label(true), Action::PopMpls(0x0800), output(2)]), pieces);
+    assert_eq!(sent_with(&[label(true), recirc(1)]), Vec::<Vec<u8>>::new());
+}
+
+#[test]
+fn a_packet_that_came_in_pieces_is_as_long_as_the_largest() {
+    let whole = datagram(CLIENT, 1000, SERVER, 53);
+    let piece = |fragment, cut: Range<usize>| {
+        Ip4 { source: CLIENT, destination: SERVER, fragment, ..Ip4::default() }.frame(17, &whole[34..][cut])
+    };
+    let pieces = [piece(0x2000, 0..8), piece(1, 8..whole.len() - 34)];
+    let largest = u16::try_from(pieces[0].len()).unwrap();
+    let tag = Action::PushVlan(VlanTag { tpid: 0x8100, vid: 5, pcp: 0, cfi: true });
+    for (length, port) in [(largest, 3), (largest - 1, 2)] {
+        for before in [&[][..], std::slice::from_ref(&tag)] {
+            let check =
+                Action::CheckPacketLength { length, greater: [output(2)].into(), less_or_equal: [output(3)].into() };
+            let mut device = Device::new();
+            let actions = [&[ct(Conntrack::default())][..], before, &[check]].concat();
+            device.add(flow(v4(17), actions)).unwrap();
+            device.inject(1, &pieces[0]);
+            let ports: Vec<_> = device.inject(1, &pieces[1]).sent.into_iter().map(|(port, _)| port.0).collect();
+            assert_eq!(ports, [port; 2], "{length} bytes");
+        }
+    }
 }
 
 #[test]

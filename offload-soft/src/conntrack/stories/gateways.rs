@@ -264,6 +264,29 @@ fn a_gateway_can_come_later() {
     assert_eq!(control.world.state(&look(), &data), NEW | RELATED | TRACKED);
 }
 
+#[test]
+fn what_a_gateway_has_read_leaves_in_other_pieces_than_it_came_in() {
+    let lengths = |go: Action| {
+        let control = Control::new(go.clone(), look(), [CLIENT, CLIENT, SERVER]);
+        let ends = [(CLIENT, 40_000), (SERVER, 21)];
+        let whole = segment(ends, ACK, [1016, 5013], &format!("SITE {:55}\r\n", "HELP"));
+        let piece = |from: usize, to: usize, flags_and_offset: u16| {
+            let mut piece = frames::v4(CLIENT, SERVER, 6, &whole[20 + from..20 + to]);
+            piece[6..8].copy_from_slice(&flags_and_offset.to_be_bytes());
+            piece
+        };
+        assert_eq!(control.world.send(&go, &piece(0, 24, 0x2000)).err(), Some(Stop::Waits));
+        let packet = control.world.send(&go, &piece(24, 82, 24 / 8)).unwrap();
+        assert_eq!(ip(&packet)[20..], whole[20..]);
+        match cut(&packet, &packet.bytes, true) {
+            Cut::Pieces(pieces) => pieces.iter().map(|piece| piece.len() - 34).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(lengths(commit()), [24, 58]);
+    assert_eq!(lengths(with("ftp", commit())), [56, 26]);
+}
+
 fn request(source: &str) -> Vec<u8> {
     let datagram = frames::udp(3000, 69, b"\x00\x01file\x00byte\x00");
     frames::summed(Family::V4, frames::v4(source, SERVER, 17, &datagram))
