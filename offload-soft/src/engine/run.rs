@@ -34,6 +34,19 @@ enum Work {
     Run(List),
 }
 
+/// Why a list of actions, and with it those around it, ends before its end.
+enum Failure {
+    Missing,
+    /// It has been counted why.
+    Counted,
+}
+
+impl From<Missing> for Failure {
+    fn from(Missing: Missing) -> Self {
+        Self::Missing
+    }
+}
+
 impl Traversal<'_> {
     /// Does what a rule says.
     pub(super) fn run_program(&mut self, program: &Program, packet: Packet, depth: usize) {
@@ -45,7 +58,7 @@ impl Traversal<'_> {
             match self.deferred[next].take() {
                 Some(Deferred { packet, depth, work: Work::LookUp(chain) }) => {
                     let done = self.look_up(&chain, packet, depth);
-                    self.note(done);
+                    self.note(done.map_err(Failure::from));
                 }
                 Some(Deferred { packet, depth, work: Work::Run(list) }) => {
                     let done = self.run(&list.steps, &list.actions, packet, depth);
@@ -58,15 +71,15 @@ impl Traversal<'_> {
         self.level -= 1;
     }
 
-    fn note(&mut self, done: Result<(), Missing>) {
-        if let Err(Missing) = done {
+    fn note(&mut self, done: Result<(), Failure>) {
+        if let Err(Failure::Missing) = done {
             // As in the kernel, where the action fails and the packet goes no further.
             self.lose(Loss::MissingHeader);
         }
     }
 
     /// Runs a list. A packet that an action fails on goes no further, in the lists around it either.
-    fn run(&mut self, steps: &[Step], actions: &[Action], packet: Packet, depth: usize) -> Result<(), Missing> {
+    fn run(&mut self, steps: &[Step], actions: &[Action], packet: Packet, depth: usize) -> Result<(), Failure> {
         if let Some(recorder) = &mut self.recorder {
             recorder.enter();
         }
@@ -83,7 +96,7 @@ impl Traversal<'_> {
         actions: &[Action],
         mut packet: Packet,
         depth: usize,
-    ) -> Result<(), Missing> {
+    ) -> Result<(), Failure> {
         let last = steps.len().saturating_sub(1);
         for (index, step) in steps.iter().enumerate() {
             let is_last = index == last;
@@ -103,7 +116,7 @@ impl Traversal<'_> {
                     Err(Stop::Waits) => return Ok(()),
                     Err(Stop::Dropped) => {
                         self.lose(Loss::Conntrack);
-                        return Ok(());
+                        return Err(Failure::Counted);
                     }
                 },
                 Step::ConntrackClear => conntrack::clear(&mut packet),
@@ -173,7 +186,7 @@ impl Traversal<'_> {
         Ok(())
     }
 
-    fn nested(&mut self, list: &List, packet: Packet, depth: usize) -> Result<(), Missing> {
+    fn nested(&mut self, list: &List, packet: Packet, depth: usize) -> Result<(), Failure> {
         if list.is_level {
             return self.run(&list.steps, &list.actions, packet, depth);
         }

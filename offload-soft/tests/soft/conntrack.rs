@@ -325,6 +325,27 @@ fn a_packet_that_came_in_pieces_is_as_long_as_the_largest() {
 }
 
 #[test]
+fn a_packet_that_is_not_tracked_in_a_copy_goes_no_further_itself() {
+    let mut device = Device::new();
+    let only = Translation {
+        side: NatSide::Source,
+        addresses: Some((OUTSIDE.into(), OUTSIDE.into())),
+        ports: Some((5000, 5000)),
+        persistent: false,
+        pick: PortPick::Default,
+    };
+    let full = ct(Conntrack { zone: 9, nat: Some(Nat::New(only)), ..commit() });
+    let copies = Action::Clone([Action::Clone([full, output(3)].into()), output(4)].into());
+    device.add(flow(from(4), vec![copies, output(2)])).unwrap();
+    let out = [1, 2].map(|host| {
+        let sent = device.inject(4, &datagram([10, 0, 0, host], 1000, SERVER, 53)).sent;
+        sent.into_iter().map(|(port, _)| port.0).collect::<Vec<_>>()
+    });
+    assert_eq!(out, [vec![3, 4, 2], vec![]]);
+    assert_eq!(device.nic.drops().conntrack.load(Ordering::Relaxed), 1, "it is one packet");
+}
+
+#[test]
 fn a_fragment_that_goes_on_alone_counts_as_whole() {
     let mut device = device();
     device.add(flow(is_ipv6, vec![ct(Conntrack::default()), recirc(1)])).unwrap();
