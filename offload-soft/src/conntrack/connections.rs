@@ -364,8 +364,8 @@ impl Conntrack {
         }
         match self.table.insert(connection, now) {
             Ok(()) => Ok(()),
-            Err(Clash::Same(winner)) if is_resolved(connection, &winner) => {
-                let membership = Membership::of(&winner, Direction::Original);
+            Err(Clash::With(winner)) if is_resolved(connection, &winner) => {
+                let membership = *membership;
                 packet.tracked.member = Some((winner, membership));
                 Ok(())
             }
@@ -414,9 +414,12 @@ pub(crate) fn cut(packet: &Packet, frame: &[u8], is_last: bool) -> Cut {
 }
 
 /// Whether the connection that was faster serves for this one, too (`__nf_ct_resolve_clash`): only where packets of one
-/// connection may overtake each other before there is an answer.
+/// connection may overtake each other before there is an answer, or the answer overtakes them.
 fn is_resolved(connection: &Connection, winner: &Connection) -> bool {
     let allows = matches!(connection.original.protocol, ip_proto::UDP | UDP_LITE | GRE);
     let is_untranslated = !winner.has(status::SOURCE_DONE | status::DESTINATION_DONE);
-    allows && (is_untranslated || winner.tuple(Direction::Reply) == connection.tuple(Direction::Reply))
+    let is_same = || {
+        winner.original == connection.original && winner.tuple(Direction::Reply) == connection.tuple(Direction::Reply)
+    };
+    allows && (is_untranslated || is_same())
 }

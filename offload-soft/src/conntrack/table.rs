@@ -175,10 +175,8 @@ impl Connection {
 /// Why a connection was not entered.
 #[derive(Debug)]
 pub(crate) enum Clash {
-    /// The same connection is there already: another packet was faster.
-    Same(Arc<Connection>),
-    /// One of its directions belongs to another connection.
-    Taken,
+    /// One of its directions is one of this connection, which another packet has begun meanwhile.
+    With(Arc<Connection>),
     /// Its zone has as many connections as it may have.
     Full,
 }
@@ -352,8 +350,7 @@ impl Table {
         for (key, index) in keys.iter().zip([first, second]) {
             let shard = if index == first.min(second) { &lower } else { higher.as_ref().unwrap_or(&lower) };
             if let Some((other, _)) = shard.slots.get(key) {
-                let is_same = other.original == connection.original;
-                return Err(if is_same { Clash::Same(Arc::clone(other)) } else { Clash::Taken });
+                return Err(Clash::With(Arc::clone(other)));
             }
         }
         if !self.zones.enter(connection.zone) {
@@ -549,7 +546,7 @@ mod tests {
         let first = connection(0, 1000);
         table.insert(&first, NOW).unwrap();
         match table.insert(&connection(0, 1000), NOW) {
-            Err(Clash::Same(winner)) => assert!(Arc::ptr_eq(&winner, &first)),
+            Err(Clash::With(winner)) => assert!(Arc::ptr_eq(&winner, &first)),
             other => panic!("{other:?}"),
         }
     }

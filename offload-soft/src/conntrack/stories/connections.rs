@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use sluice_flow::action::{Commit, Conntrack as Action};
 
-use super::{CLIENT, SERVER, World, commit, in_zone, look, udp};
+use super::{CLIENT, SERVER, World, commit, in_zone, look, tcp, udp};
 use crate::conntrack::state::bit::{ESTABLISHED, NEW, REPLY, TRACKED};
 use crate::conntrack::*;
 
@@ -21,6 +21,18 @@ fn a_connection_is_new_until_it_is_committed_and_established_once_it_is_answered
     assert_eq!(world.state(&look(), &question), NEW | TRACKED, "nobody answered yet");
     assert_eq!(world.state(&look(), &answer), ESTABLISHED | REPLY | TRACKED);
     assert_eq!(world.state(&look(), &question), ESTABLISHED | TRACKED);
+}
+
+#[test]
+fn a_question_that_its_answer_overtakes_goes_on_and_one_of_tcp_does_not() {
+    let world = World::new();
+    let mut question = world.send(&look(), &udp(CLIENT, 1000, SERVER, 53)).unwrap();
+    world.send(&commit(), &udp(SERVER, 53, CLIENT, 1000)).unwrap();
+    assert_eq!(world.again(&commit(), &mut question), Ok(()));
+    assert_eq!(world.conntrack.len(), 1);
+    let mut segment = world.send(&look(), &tcp(CLIENT, 1000, SERVER, 80, 0x02, 100, 0)).unwrap();
+    world.send(&commit(), &tcp(SERVER, 80, CLIENT, 1000, 0x02, 500, 0)).unwrap();
+    assert_eq!(world.again(&commit(), &mut segment), Err(Stop::Dropped));
 }
 
 #[test]
