@@ -4,7 +4,7 @@ use super::arena::Arena;
 use super::index::Shard;
 use super::record::Record;
 use super::sync::Ordering;
-use super::{Accepted, FlowTable, Lane, ReplyTo, TableError, cell};
+use super::{Accepted, FlowTable, Lane, ReplyTo, TableError};
 use crate::event::Event;
 use crate::flow::Flow;
 use crate::id::FlowId;
@@ -84,7 +84,7 @@ impl FlowTable {
         let (class, is_followed) = (self.expiries.class(&flow.expiry), flow.origin.is_source());
         self.census.want(flow.origin);
         // Before anybody can end the life, which the cell must hear of.
-        self.with_cell(id, |cell| *cell = cell::Cell::new(class, now, is_followed));
+        self.with_cell(id, |cell| cell.start(class, now, is_followed));
         let mut fresh = Record::new(flow, accepted, reply_to);
         if let Some(member) = &member {
             self.chains.arrive(id, member);

@@ -2,13 +2,13 @@
 
 use std::sync::OnceLock;
 
-use super::cell::Cell;
+use super::cell::{Bases, Cell, CellGuard};
 use super::record::{Packed, RecordGuard};
-use super::sync::{AtomicU8, AtomicU32, Mutex, MutexGuard, Ordering};
+use super::sync::{AtomicU8, AtomicU32, Mutex, Ordering};
 use crate::id::FlowId;
 
 /// Slots in a chunk: as many as fill [`CHUNK_BYTES`].
-const CHUNK: usize = if cfg!(feature = "model") { 2 } else { 154 };
+const CHUNK: usize = if cfg!(feature = "model") { 2 } else { 168 };
 /// The longest piece of memory that the allocator cuts out of pages that it has. To a longer one it adds a page, for an offset that
 /// spreads such pieces over the cache: to one of 24 kB that is a sixth.
 #[cfg(test)]
@@ -33,6 +33,8 @@ struct Chunk {
     links: [AtomicU32; CHUNK],
     /// Of the queue of the log.
     log_links: [AtomicU32; CHUNK],
+    /// Of the few cells that have one.
+    bases: Bases,
     /// The kinds of causes that refused flows of the chunk wait for; perhaps some more. Set under the lock of the record.
     awaited: AtomicU8,
 }
@@ -61,6 +63,7 @@ impl Arena {
                 incarnations: std::array::from_fn(|_| AtomicU32::new(0)),
                 links: std::array::from_fn(|_| AtomicU32::new(0)),
                 log_links: std::array::from_fn(|_| AtomicU32::new(0)),
+                bases: Bases::default(),
                 awaited: AtomicU8::new(0),
             })
         });
@@ -81,9 +84,9 @@ impl Arena {
     }
 
     /// The counters of a life, unless it is over.
-    pub(super) fn cell(&self, id: FlowId) -> Option<MutexGuard<'_, Cell>> {
+    pub(super) fn cell(&self, id: FlowId) -> Option<CellGuard<'_>> {
         let (chunk, place) = self.place(id.slot)?;
-        let cell = chunk.cells[place].lock();
+        let cell = CellGuard::new(chunk.cells[place].lock(), &chunk.bases, place);
         // The next life takes the cell over under the same lock, so that nothing of this one comes to it.
         let is_current = chunk.incarnations[place].load(Ordering::Relaxed) == id.incarnation;
         is_current.then_some(cell)
@@ -114,14 +117,13 @@ impl Arena {
         Some(FlowId { slot, incarnation: chunk.incarnations[place].load(Ordering::Relaxed) })
     }
 
-    /// All cells of slots that were ever given out, in order, each with its slot and how often that was used before.
-    pub(super) fn cells(&self) -> impl Iterator<Item = (u32, &AtomicU32, &Mutex<Cell>)> {
-        let made = self.next_chunk.load(Ordering::Relaxed) as usize;
-        let chunks = (0..).step_by(CHUNK).zip(self.chunks.iter().take(made));
-        let chunks = chunks.filter_map(|(first, chunk)| Some((first, &**chunk.get()?)));
-        chunks.flat_map(|(first, chunk): (u32, &Chunk)| {
-            let slots = (first..).zip(&chunk.incarnations).zip(&chunk.cells);
-            slots.map(|((slot, incarnation), cell)| (slot, incarnation, cell))
+    /// All cells of slots that were ever given out, in order, each with the life that it is of. One is locked once it is its turn.
+    pub(super) fn cells(&self) -> impl Iterator<Item = (FlowId, CellGuard<'_>)> {
+        self.slots().filter_map(|slot| {
+            let (chunk, place) = self.place(slot)?;
+            let cell = CellGuard::new(chunk.cells[place].lock(), &chunk.bases, place);
+            // Under the lock, so that it is of the same life.
+            Some((FlowId { slot, incarnation: chunk.incarnations[place].load(Ordering::Relaxed) }, cell))
         })
     }
 
@@ -187,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_slot_takes_little_memory() {
-        let bytes = 33 + 48 + 4 + 4 + 4;
+        let bytes = 33 + 40 + 4 + 4 + 4;
         let chunk = size_of::<Chunk>();
         assert!(chunk <= CHUNK_BYTES && CHUNK_BYTES < (CHUNK + 1) * bytes, "{CHUNK} slots in {chunk} bytes");
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::arena::Arena;
+use super::cell::CellGuard;
 use super::census::Census;
 use super::chains::{Chains, Member};
 use super::expiries::{Expiries, ExpiryClass};
@@ -16,7 +17,7 @@ use super::retry::Changes;
 use super::state::Standing;
 use super::sync::{AtomicU64, Ordering};
 use super::unwritten::Unwritten;
-use super::{Freed, Lane, cell};
+use super::{Freed, Lane};
 use crate::backend::{Change, LostRule, Operation, Outcome, Placement};
 use crate::chain::ChainId;
 use crate::counters::Counters;
@@ -434,7 +435,7 @@ impl FlowTable {
         let mut by_identity = self.by_identity.lock(flow.identity(&self.seed));
         let Some(mut record) = self.arena.record(id) else { return (None, freed) };
         let Some(mut life) = record.take_ended() else { return (None, freed) };
-        let counters = self.arena.cell(id).map(|mut cell| cell.total()).unwrap_or_default();
+        let counters = self.arena.cell(id).map(|mut cell| cell.finish()).unwrap_or_default();
         let reason = life.end.unwrap_or(EndReason::Deleted);
         let accepted = life.accepted;
         self.events.event(&Event::Deleted { flow: life.flow.clone(), reason, counters, accepted });
@@ -467,7 +468,7 @@ impl FlowTable {
             self.census.enter(standing);
             life.counted_as = standing;
             if life.flow.origin.is_source() && matches!(standing, Standing::Placed(_) | Standing::Refused) {
-                self.with_cell(id, cell::Cell::note);
+                self.with_cell(id, |cell| cell.note());
             }
         }
     }
@@ -496,7 +497,7 @@ impl FlowTable {
         self.arena.record(id)?.change(f)
     }
 
-    pub(super) fn with_cell(&self, id: FlowId, f: impl FnOnce(&mut cell::Cell)) {
+    pub(super) fn with_cell(&self, id: FlowId, f: impl FnOnce(&mut CellGuard<'_>)) {
         if let Some(mut cell) = self.arena.cell(id) {
             f(&mut cell);
         }

@@ -6,7 +6,7 @@
 //! only the newest wish. A UFID that is deleted and added again is a new life, which waits for the end of the old one.
 //!
 //! Locks, in order: a shard of the UFID index, a shard of the identity index, a slot's record, its counters or a shard of
-//! chains. None is shared by all flows.
+//! chains, the bases of counters of a chunk of slots. None is shared by all flows.
 
 mod admission;
 mod adoption;

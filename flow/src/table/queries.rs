@@ -4,7 +4,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::FlowTable;
-use super::cell::Cell;
 use super::record::Record;
 use crate::backend::{Handle, Placement};
 use crate::counters::Counters;
@@ -111,16 +110,19 @@ impl FlowTable {
     /// Shows every flow of a source of which something is new since this last showed it: a packet that was counted, a rule that is there, a
     /// refusal. In no order, and each at one moment of its own; no lock is held meanwhile. Of other flows it touches the counter cell only.
     pub fn visit_news(&self, source: Origin, visit: &mut dyn FnMut(FlowView)) {
-        for (slot, _, cell) in self.arena.cells() {
-            if !cell.lock().has_news() {
+        for (id, cell) in self.arena.cells() {
+            let has_news = cell.has_news();
+            // The record is locked before its cell.
+            drop(cell);
+            if !has_news {
                 continue;
             }
-            let Some((id, record)) = self.arena.slot(slot) else { continue };
+            let Some((id, record)) = self.arena.slot(id.slot) else { continue };
             if record.flow().is_none_or(|flow| flow.origin != source) {
                 continue;
             }
             // What comes from here on is shown the next time.
-            self.with_cell(id, Cell::show);
+            self.with_cell(id, |cell| cell.show());
             let view = self.view_of(id, &record);
             drop(record);
             view.into_iter().for_each(&mut *visit);
