@@ -19,7 +19,7 @@ use crate::chunks::Chunks;
 use crate::rules;
 use crate::translate::Program;
 
-const CHUNKS: Chunks = Chunks { first: 64, greatest: 65_536 };
+const CHUNKS: Chunks = Chunks { first: 64, doubling: 65_536, further: 65_536 };
 /// Lists of programs, so that workers do not meet at one lock.
 const LISTS: usize = 16;
 /// Programs in a list before it is looked through for those that are gone.

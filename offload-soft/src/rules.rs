@@ -16,7 +16,8 @@ use sluice_flow::time::Timestamp;
 use crate::chunks::Chunks;
 use crate::programs::ProgramId;
 
-const CHUNKS: Chunks = Chunks { first: 1024, greatest: 65_536 };
+/// At most half of such a chunk is made in vain, on average: half a byte a rule of a million.
+const CHUNKS: Chunks = Chunks { first: 1024, doubling: 16_384, further: 16_384 };
 /// Slots that there can be at most.
 pub(crate) const CAPACITY: u32 = 1 << 28;
 /// Lists of free slots, so that workers do not meet at one lock.

@@ -11,7 +11,9 @@ use sluice_flow::key::Key;
 use super::table::Word;
 use crate::chunks::Chunks;
 
-const CHUNKS: Chunks = Chunks { first: 8, greatest: 128 };
+/// Of two rows less than a power of two, so that with the counts of an [`Arc`] most chunks fill what an allocator gives for them, and need not
+/// be given the next greater piece, which is a quarter or an eighth longer.
+const CHUNKS: Chunks = Chunks { first: 8, doubling: 128, further: 126 };
 
 /// Places for rows. Cloning it shares them.
 #[derive(Clone)]
@@ -162,5 +164,17 @@ mod tests {
             other.words[word] ^= 1 << bit;
             assert_eq!(rows.rule_if_equal(0, &words, &other), None);
         }
+    }
+
+    #[test]
+    fn chunks_of_rows_fill_the_pieces_that_an_allocator_gives() {
+        // Those of jemalloc: four between a power of two and the next.
+        let piece = |bytes: usize| bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(16));
+        let in_vain = |width: usize| {
+            let bytes = 2 * size_of::<usize>() + CHUNKS.further as usize * width * size_of::<u32>();
+            (piece(bytes) - bytes) / CHUNKS.further as usize
+        };
+        assert!((1..=8).all(|width| in_vain(width) == 0), "{:?}", (1..=16).map(in_vain).collect::<Vec<_>>());
+        assert!((9..=16).all(|width| in_vain(width) < size_of::<u32>() + 1));
     }
 }
