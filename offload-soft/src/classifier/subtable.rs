@@ -15,7 +15,7 @@ use super::view::shard_of;
 /// however many subtables.
 const SHARDS: usize = 16;
 /// Rules from which on they are many.
-const MANY: usize = 1024;
+const MANY: usize = 1_000;
 
 /// The rules of one priority and mask.
 pub(super) struct Subtable {

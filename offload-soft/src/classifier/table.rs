@@ -56,16 +56,16 @@ impl Hash {
         tag * EACH
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "any bits will do to pick a bucket")]
+    #[expect(clippy::cast_possible_truncation, reason = "less than there are buckets")]
     fn bucket(self, buckets: usize) -> usize {
-        self.0 as usize & (buckets - 1)
+        ((self.0 & u64::from(u32::MAX)) * buckets as u64 >> 32) as usize
     }
 }
 
 /// The places of a table. Cloning it shares them.
 #[derive(Clone)]
 pub(super) struct Table {
-    /// A power of two of them.
+    /// One less than a power of two, so that with the counts of the [`Arc`] they take as many bytes as an allocator gives for them.
     buckets: Arc<[Bucket]>,
     rows: Rows,
 }
@@ -88,7 +88,7 @@ pub(super) struct Found {
 }
 
 impl Table {
-    /// A table with so many buckets, a power of two.
+    /// A table with so many buckets.
     fn with_buckets(buckets: usize, rows: Rows) -> Self {
         Self { buckets: (0..buckets).map(|_| Bucket::default()).collect(), rows }
     }
@@ -155,9 +155,15 @@ impl Table {
             if control >> PASSED_SHIFT == 0 {
                 return None;
             }
-            index = (index + 1) & (self.buckets.len() - 1);
+            index = self.after(index);
         }
         None
+    }
+
+    /// The bucket that is next to one.
+    #[inline]
+    fn after(&self, index: usize) -> usize {
+        if index + 1 == self.buckets.len() { 0 } else { index + 1 }
     }
 
     /// Any rule.
@@ -226,7 +232,7 @@ impl Writer {
 
     /// Makes a new table with room for more; the caller has to let the readers know it.
     pub(super) fn rebuild(&mut self, words: &[Word], hash: impl Fn(&Key) -> Hash) -> &Table {
-        let buckets = (self.live + 1).div_ceil(FULL).next_power_of_two();
+        let buckets = ((self.live + 1).div_ceil(FULL) + 1).next_power_of_two() - 1;
         let entries = u32::try_from(buckets * FULL).unwrap_or(u32::MAX);
         let rows = self.table.rows.grown(entries.max(self.fresh.saturating_add(1)));
         let old = std::mem::replace(&mut self.table, Table::with_buckets(buckets, rows));
@@ -262,7 +268,7 @@ impl Writer {
                 return;
             }
             bucket.control.store(passed(control, u64::saturating_add), Ordering::SeqCst);
-            index = (index + 1) & (buckets.len() - 1);
+            index = self.table.after(index);
         }
     }
 
@@ -288,7 +294,7 @@ impl Writer {
             if control >> PASSED_SHIFT != 0xff {
                 bucket.control.store(passed(control, u64::saturating_sub), Ordering::SeqCst);
             }
-            index = (index + 1) & (buckets.len() - 1);
+            index = self.table.after(index);
         }
     }
 
