@@ -6,11 +6,12 @@
 //! not have are left out. A lookup takes no lock and allocates nothing: it walks a
 //! snapshot of the list of subtables, and the tables themselves are atomics. Changes to a subtable take the lock of one
 //! of its shards; the list changes only for a new subtable, one that is divided into more shards, an empty one that goes,
-//! and a shard that grows.
+//! and a shard that grows or whose rows come to hold more or less.
 
 mod agreement;
 mod entries;
 mod hints;
+mod layout;
 mod list;
 mod rows;
 mod subtable;
@@ -138,12 +139,12 @@ impl Classifier {
             self.leave(subtable);
             return Some(Err(Occupied { rule: found.rule }));
         }
-        if writer.is_full() {
+        if !writer.takes(key) {
             if subtable.is_crowded(&writer) {
                 self.divide(subtable, &writer, hash);
                 return None;
             }
-            let table = writer.rebuild(words, |key| Hash(hash(key)));
+            let table = writer.rebuild(words, key, |key| Hash(hash(key)));
             self.publish(subtable, shard, table);
         }
         writer.insert(Hash(hashed), words, key, rule);

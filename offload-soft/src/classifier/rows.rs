@@ -1,4 +1,5 @@
-//! The entries of a shard, one row each: the rule, and the halves of the words of the key that the mask touches.
+//! The entries of a shard, one row each: the rule, and the halves of the words of the key that the mask touches and in which
+//! rules differ.
 //!
 //! Rows lie in chunks that are made when they are needed and never move, so that a table that grows takes them with it
 //! as they are, and what is allocated but not used is less than a chunk.
@@ -8,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use sluice_flow::key::Key;
 
+use super::layout::Layout;
 use super::table::Word;
 use crate::chunks::Chunks;
 
@@ -19,23 +21,36 @@ const CHUNKS: Chunks = Chunks { first: 8, doubling: 128, further: 126 };
 #[derive(Clone)]
 pub(super) struct Rows {
     chunks: Arc<[OnceLock<Arc<[AtomicU32]>>]>,
+    /// What they leave out, if they do.
+    layout: Option<Arc<Layout>>,
     /// Numbers in a row.
     width: usize,
 }
 
 impl Rows {
     /// Room for at least so many rows of a mask.
-    pub(super) fn with_capacity(rows: u32, words: &[Word]) -> Self {
-        let halves = words.iter().map(|word| halves(word.mask).into_iter().filter(|half| *half != 0).count());
-        let chunks = (0..CHUNKS.needed(rows)).map(|_| OnceLock::new()).collect();
-        Self { chunks, width: 1 + halves.sum::<usize>() }
+    pub(super) fn with_capacity(rows: u32, words: &[Word], layout: Option<Arc<Layout>>) -> Self {
+        let halves = |word: &Word| halves(word.mask).into_iter().filter(|half| *half != 0).count();
+        let width = 1 + own(layout.as_deref(), words).iter().map(halves).sum::<usize>();
+        Self { chunks: (0..CHUNKS.needed(rows)).map(|_| OnceLock::new()).collect(), layout, width }
     }
 
     /// The same rows, and room for at least so many.
     pub(super) fn grown(&self, rows: u32) -> Self {
         let chunks = CHUNKS.needed(rows).max(self.chunks.len());
         let chunks = self.chunks.iter().cloned().chain(std::iter::repeat_with(OnceLock::new)).take(chunks).collect();
-        Self { chunks, width: self.width }
+        Self { chunks, ..self.clone() }
+    }
+
+    /// What they leave out, if they do.
+    pub(super) fn layout(&self) -> Option<&Arc<Layout>> {
+        self.layout.as_ref()
+    }
+
+    /// Whether they can hold a key.
+    #[inline]
+    pub(super) fn suit(&self, key: &Key) -> bool {
+        self.layout.as_ref().is_none_or(|layout| layout.suits(key))
     }
 
     /// Rows that there is room for.
@@ -43,11 +58,11 @@ impl Rows {
         (0..self.chunks.len()).map(|chunk| CHUNKS.length(chunk)).sum()
     }
 
-    /// The rule of a row that holds the bits of the packet's key that the mask touches.
+    /// The rule of a row whose key has the bits of the packet's that the mask touches.
     #[inline]
     pub(super) fn rule_if_equal(&self, row: u32, words: &[Word], key: &Key) -> Option<u32> {
         let (rule, mut values) = self.get(row)?.split_first()?;
-        for word in words {
+        for word in self.own(words) {
             for (half, mask) in halves(key.words[word.index] & word.mask).into_iter().zip(halves(word.mask)) {
                 if mask != 0 {
                     let (value, rest) = values.split_first()?;
@@ -58,7 +73,7 @@ impl Rows {
                 }
             }
         }
-        Some(rule.load(Ordering::Relaxed))
+        self.suit(key).then(|| rule.load(Ordering::Relaxed))
     }
 
     /// The rule of a row.
@@ -81,30 +96,40 @@ impl Rows {
         ends.fold(0, |sum, value| sum ^ u64::from(value.load(Ordering::Relaxed)))
     }
 
-    /// The key that a row holds.
+    /// The key of a row.
     pub(super) fn read(&self, row: u32, words: &[Word]) -> Key {
         let mut key = Key::ZERO;
         let mut values = self.get(row).unwrap_or_default().iter().skip(1);
-        for word in words {
+        for word in self.own(words) {
             for (mask, shift) in halves(word.mask).into_iter().zip([0, 32]).filter(|(mask, _)| *mask != 0) {
                 let value = values.next().map_or(0, |value| value.load(Ordering::Relaxed)) & mask;
                 key.words[word.index] |= u64::from(value) << shift;
             }
         }
-        key
+        match &self.layout {
+            Some(layout) => layout.complete(key),
+            None => key,
+        }
     }
 
-    /// Fills a row that no reader has.
+    /// Fills a row that no reader has with a key that they [can hold](Rows::suit).
     pub(super) fn write(&self, row: u32, words: &[Word], key: &Key, rule: u32) {
         let (chunk, _) = CHUNKS.place(row);
         self.chunks[chunk]
             .get_or_init(|| (0..CHUNKS.length(chunk) as usize * self.width).map(|_| AtomicU32::new(0)).collect());
+        let words = self.own(words).iter();
         let touched =
-            words.iter().flat_map(|word| halves(key.words[word.index] & word.mask).into_iter().zip(halves(word.mask)));
+            words.flat_map(|word| halves(key.words[word.index] & word.mask).into_iter().zip(halves(word.mask)));
         let halves = touched.filter(|(_, mask)| *mask != 0).map(|(half, _)| half);
         for (place, value) in self.get(row).unwrap_or_default().iter().zip(std::iter::once(rule).chain(halves)) {
             place.store(value, Ordering::Relaxed);
         }
+    }
+
+    /// What they hold of the words of the mask.
+    #[inline]
+    fn own<'a>(&'a self, words: &'a [Word]) -> &'a [Word] {
+        own(self.layout.as_deref(), words)
     }
 
     #[inline]
@@ -113,6 +138,11 @@ impl Rows {
         let start = offset * self.width;
         self.chunks.get(chunk)?.get()?.get(start..start + self.width)
     }
+}
+
+#[inline]
+fn own<'a>(layout: Option<&'a Layout>, words: &'a [Word]) -> &'a [Word] {
+    layout.map_or(words, |layout| &layout.own)
 }
 
 /// The lower half of a word, and the upper one.
@@ -135,7 +165,7 @@ mod tests {
             key.words[70] = value << 32;
             key
         };
-        let rows = Rows::with_capacity(1, &words);
+        let rows = Rows::with_capacity(1, &words, None);
         rows.write(0, &words, &key(7), 70);
         let more = rows.grown(1000);
         more.write(999, &words, &key(9), 90);
@@ -148,21 +178,26 @@ mod tests {
     }
 
     #[test]
-    fn a_row_holds_the_halves_that_the_mask_touches_and_no_others() {
+    fn a_row_holds_the_halves_in_which_keys_differ_and_no_others() {
         let words =
             [Word { index: 0, mask: 0xff << 32 }, Word { index: 1, mask: u64::MAX }, Word { index: 2, mask: 1 }];
-        let rows = Rows::with_capacity(1, &words);
-        assert_eq!(rows.width, 1 + 1 + 2 + 1);
         let mut key = Key { words: [u64::MAX; sluice_flow::field::KEY_WORDS] };
         key.words[1] = 0x0123_4567_89ab_cdef;
-        rows.write(0, &words, &key, 5);
-        assert_eq!(rows.rule_if_equal(0, &words, &key), Some(5));
-        let read = rows.read(0, &words);
-        assert_eq!(read.words[..3], [0xff << 32, 0x0123_4567_89ab_cdef, 1]);
-        for (word, bit) in [(0, 32), (1, 0), (1, 63), (2, 0)] {
-            let mut other = key;
-            other.words[word] ^= 1 << bit;
-            assert_eq!(rows.rule_if_equal(0, &words, &other), None);
+        let mut next = key;
+        next.words[1] += 1;
+        let narrow = Layout::of(&words, [key, next].into_iter());
+        for (layout, width) in [(None, 1 + 1 + 2 + 1), (narrow.map(Arc::new), 1 + 1)] {
+            let rows = Rows::with_capacity(1, &words, layout);
+            assert_eq!(rows.width, width);
+            rows.write(0, &words, &key, 5);
+            assert_eq!(rows.rule_if_equal(0, &words, &key), Some(5));
+            let read = rows.read(0, &words);
+            assert_eq!(read.words[..3], [0xff << 32, 0x0123_4567_89ab_cdef, 1]);
+            for (word, bit) in [(0, 32), (1, 0), (1, 63), (2, 0)] {
+                let mut other = key;
+                other.words[word] ^= 1 << bit;
+                assert_eq!(rows.rule_if_equal(0, &words, &other), None);
+            }
         }
     }
 

@@ -75,12 +75,12 @@ impl Subtable {
     /// The same rules in a subtable with more locks. `writer` is all that it has, locked.
     pub(super) fn divided(&self, writer: &Writer, hash: impl Fn(&Key) -> u64) -> Self {
         let words = &self.words;
-        let mut shards: [Writer; SHARDS] = std::array::from_fn(|_| Writer::new(words));
+        let mut shards: [Writer; SHARDS] = std::array::from_fn(|_| Writer::like(writer, words));
         for (key, rule) in writer.entries(words) {
             let hashed = hash(&key);
             let shard = &mut shards[shard_of(hashed, SHARDS)];
-            if shard.is_full() {
-                shard.rebuild(words, |key| Hash(hash(key)));
+            if !shard.takes(&key) {
+                shard.rebuild(words, &key, |key| Hash(hash(key)));
             }
             shard.insert(Hash(hashed), words, &key, rule);
         }

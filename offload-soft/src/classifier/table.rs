@@ -2,19 +2,23 @@
 //!
 //! A bucket is half a cache line: a word of six tags of eight bits, and six cells. A miss is one cache line and one
 //! comparison of all tags at once; a hit is that and the line of the row, which has the masked key and the rule. Every place is an atomic number, and
-//! what they refer to never moves: growing makes new buckets for the same rows.
+//! what they refer to never moves: growing makes new buckets for the same rows. Only once it is clear what rules have in common, and when one
+//! comes that has not, they are copied to rows that hold less or more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sluice_flow::key::Key;
 
+use super::layout::Layout;
 use super::rows::Rows;
 
 /// Cells in a bucket.
 const CELLS: usize = 6;
 /// Entries in a bucket, on average, at which the table is full.
 const FULL: usize = 4;
+/// Entries from which on rows are worth a look at what they have in common.
+const MANY: usize = 128;
 /// The byte of the control word that counts the entries that found the bucket full and went on.
 const PASSED_SHIFT: u32 = 56;
 const TAGS: u64 = 0x0000_ffff_ffff_ffff;
@@ -201,7 +205,17 @@ pub(super) struct Writer {
 impl Writer {
     /// That of a table with room for a few entries of a mask.
     pub(super) fn new(words: &[Word]) -> Self {
-        Self { table: Table::with_buckets(1, Rows::with_capacity(1, words)), live: 0, free: Vec::new(), fresh: 0 }
+        Self::empty(words, None)
+    }
+
+    /// One whose rows leave out what those of another one do.
+    pub(super) fn like(other: &Self, words: &[Word]) -> Self {
+        Self::empty(words, other.table.rows.layout().cloned())
+    }
+
+    fn empty(words: &[Word], layout: Option<Arc<Layout>>) -> Self {
+        let table = Table::with_buckets(1, Rows::with_capacity(1, words, layout));
+        Self { table, live: 0, free: Vec::new(), fresh: 0 }
     }
 
     /// The table, for readers.
@@ -224,23 +238,43 @@ impl Writer {
         self.table.find(hash, words, key)
     }
 
-    /// Whether one more entry needs a new table.
-    pub(super) fn is_full(&self) -> bool {
-        let no_row = self.free.is_empty() && self.fresh >= self.table.rows.capacity();
-        self.live >= self.table.capacity() || no_row
+    /// Whether one more entry, with this key, needs no new table.
+    pub(super) fn takes(&self, key: &Key) -> bool {
+        let has_row = !self.free.is_empty() || self.fresh < self.table.rows.capacity();
+        self.live < self.table.capacity() && has_row && self.table.rows.suit(key)
     }
 
-    /// Makes a new table with room for more; the caller has to let the readers know it.
-    pub(super) fn rebuild(&mut self, words: &[Word], hash: impl Fn(&Key) -> Hash) -> &Table {
+    /// Makes a new table that takes one more entry, with this key; the caller has to let the readers know it.
+    pub(super) fn rebuild(&mut self, words: &[Word], key: &Key, hash: impl Fn(&Key) -> Hash) -> &Table {
         let buckets = ((self.live + 1).div_ceil(FULL) + 1).next_power_of_two() - 1;
         let entries = u32::try_from(buckets * FULL).unwrap_or(u32::MAX);
-        let rows = self.table.rows.grown(entries.max(self.fresh.saturating_add(1)));
+        let room = entries.max(self.fresh.saturating_add(1));
+        let other_rows =
+            self.other_layout(words, key).map(|layout| Rows::with_capacity(room, words, layout.map(Arc::new)));
+        let is_copied = other_rows.is_some();
+        let rows = other_rows.unwrap_or_else(|| self.table.rows.grown(room));
         let old = std::mem::replace(&mut self.table, Table::with_buckets(buckets, rows));
-        old.linked_rows().for_each(|row| self.link(hash(&old.rows.read(row, words)), row));
+        for row in old.linked_rows() {
+            let key = old.rows.read(row, words);
+            if is_copied {
+                self.table.rows.write(row, words, &key, old.rows.rule(row).unwrap_or_default());
+            }
+            self.link(hash(&key), row);
+        }
         &self.table
     }
 
-    /// Puts an entry in. There must be room.
+    /// What rows should leave out, if anything, once there is an entry with this key; `None` if they are right as they are.
+    fn other_layout(&self, words: &[Word], key: &Key) -> Option<Option<Layout>> {
+        match self.table.rows.layout() {
+            Some(layout) if layout.suits(key) => None,
+            Some(layout) => Some(layout.suiting(words, key)),
+            None if self.live < MANY => None,
+            None => Layout::of(words, std::iter::once(*key).chain(self.entries(words).map(|(key, _)| key))).map(Some),
+        }
+    }
+
+    /// Puts an entry in, which the table must [take](Writer::takes).
     pub(super) fn insert(&mut self, hash: Hash, words: &[Word], key: &Key, rule: u32) {
         let row = self.free.pop().unwrap_or_else(|| {
             self.fresh += 1;
@@ -353,10 +387,11 @@ mod tests {
         let hash = |_: &Key| Hash(0x0550_0000_0000_0000);
         let mut writer = Writer::new(&words);
         for rule in 0..100 {
-            if writer.is_full() {
-                writer.rebuild(&words, hash);
+            let key = key(u64::from(rule));
+            if !writer.takes(&key) {
+                writer.rebuild(&words, &key, hash);
             }
-            writer.insert(hash(&Key::ZERO), &words, &key(u64::from(rule)), rule);
+            writer.insert(hash(&key), &words, &key, rule);
         }
         for rule in (0..100).step_by(2) {
             let dead = writer.remove(hash(&Key::ZERO), &words, &key(u64::from(rule)), rule).unwrap();
@@ -366,5 +401,50 @@ mod tests {
             let found = writer.find(hash(&Key::ZERO), &words, &key(u64::from(rule))).map(|found| found.rule);
             assert_eq!(found, (rule % 2 == 1).then_some(rule));
         }
+    }
+
+    #[test]
+    fn rows_leave_out_what_many_rules_have_alike_until_one_has_it_not() {
+        const PROTOCOL: u64 = 6;
+        let words = [Word { index: 3, mask: u64::MAX }, Word { index: 5, mask: 0xff }];
+        let key = |third, fifth| {
+            let mut key = Key::ZERO;
+            (key.words[3], key.words[5]) = (third, fifth);
+            key
+        };
+        let hash = |key: &Key| Hash(key.words[3].wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ key.words[5]);
+        let mut writer = Writer::new(&words);
+        let put = |writer: &mut Writer, key: Key, rule: u32| {
+            if !writer.takes(&key) {
+                writer.rebuild(&words, &key, hash);
+            }
+            assert!(writer.takes(&key));
+            writer.insert(hash(&key), &words, &key, rule);
+        };
+        let rule_of = |writer: &Writer, key: Key| writer.find(hash(&key), &words, &key).map(|found| found.rule);
+        (0..1_000).for_each(|rule| put(&mut writer, key(rule.into(), PROTOCOL), rule));
+        let held = |writer: &Writer| writer.table().rows.layout().map(|layout| layout.own.to_vec());
+        let lower_half = Word { index: 3, mask: u32::MAX.into() };
+        assert_eq!(held(&writer), Some(vec![lower_half]), "the protocol and the upper half are left out");
+        assert_eq!(rule_of(&writer, key(7, 17)), None);
+        let before = writer.table().clone();
+        let dead = writer.remove(hash(&key(8, PROTOCOL)), &words, &key(8, PROTOCOL), 8).unwrap();
+
+        put(&mut writer, key(7, 17), 2_000);
+        writer.free(dead);
+        assert_eq!(held(&writer), Some(vec![lower_half, words[1]]));
+        put(&mut writer, key(1 << 40, PROTOCOL), 2_001);
+        assert_eq!(held(&writer), None);
+        for rule in (0..1_000).filter(|rule| *rule != 8) {
+            assert_eq!(rule_of(&writer, key(rule.into(), PROTOCOL)), Some(rule));
+        }
+        assert_eq!(rule_of(&writer, key(7, 17)), Some(2_000));
+        assert_eq!(rule_of(&writer, key(1 << 40, PROTOCOL)), Some(2_001), "where the rule was that is gone");
+        let key = key(9, PROTOCOL);
+        assert_eq!(
+            before.find(hash(&key), &words, &key).map(|found| found.rule),
+            Some(9),
+            "an old reader still has its rows"
+        );
     }
 }
