@@ -58,6 +58,7 @@ mod config;
 pub mod conntrack;
 mod engine;
 mod facets;
+mod free_list;
 mod hardware;
 mod jumps;
 mod meters;

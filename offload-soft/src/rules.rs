@@ -14,6 +14,7 @@ use sluice_flow::table::{FlowId, Generation};
 use sluice_flow::time::Timestamp;
 
 use crate::chunks::Chunks;
+use crate::free_list::FreeList;
 use crate::programs::ProgramId;
 
 /// At most half of such a chunk is made in vain, on average: half a byte a rule of a million.
@@ -28,7 +29,7 @@ pub(crate) struct Rules {
     chunks: Box<[OnceLock<Box<[Slot]>>]>,
     /// Slots from here on were never used.
     fresh: AtomicU32,
-    free: [Mutex<Vec<u32>>; FREE_LISTS],
+    free: [Mutex<FreeList>; FREE_LISTS],
 }
 
 /// A place for one rule: a cache line.
@@ -164,7 +165,7 @@ impl Rules {
         Self {
             chunks: (0..CHUNKS.needed(CAPACITY)).map(|_| OnceLock::new()).collect(),
             fresh: AtomicU32::new(0),
-            free: std::array::from_fn(|_| Mutex::new(Vec::new())),
+            free: Default::default(),
         }
     }
 

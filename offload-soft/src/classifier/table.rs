@@ -12,6 +12,7 @@ use sluice_flow::key::Key;
 
 use super::layout::Layout;
 use super::rows::Rows;
+use crate::free_list::FreeList;
 
 /// Cells in a bucket.
 const CELLS: usize = 6;
@@ -197,7 +198,7 @@ pub(super) struct Writer {
     table: Table,
     live: usize,
     /// Rows that were given back.
-    free: Vec<u32>,
+    free: FreeList,
     /// Rows from here on were never used.
     fresh: u32,
 }
@@ -215,7 +216,7 @@ impl Writer {
 
     fn empty(words: &[Word], layout: Option<Arc<Layout>>) -> Self {
         let table = Table::with_buckets(1, Rows::with_capacity(1, words, layout));
-        Self { table, live: 0, free: Vec::new(), fresh: 0 }
+        Self { table, live: 0, free: FreeList::default(), fresh: 0 }
     }
 
     /// The table, for readers.
