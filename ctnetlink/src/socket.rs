@@ -71,6 +71,8 @@ pub struct Event {
     pub told: Told,
     /// Whether it is gone. Else it is new, or something of it has changed.
     pub is_gone: bool,
+    /// Whether a packet has brought it about, and nobody's request: how long it is kept is told as of that packet.
+    pub is_of_packet: bool,
 }
 
 /// Whether what was heard is all that was told.
@@ -353,7 +355,9 @@ fn event(message: &Message<'_>) -> Option<Result<Event, Malformed>> {
         DELETE => true,
         _ => return None,
     };
-    Some(Told::read(message.payload).map(|told| Event { told, is_gone }))
+    // The kernel names the socket by which a change was asked for.
+    let is_of_packet = message.header.port == 0;
+    Some(Told::read(message.payload).map(|told| Event { told, is_gone, is_of_packet }))
 }
 
 /// Opens a socket with so many bytes for what waits to be received, and returns its number.

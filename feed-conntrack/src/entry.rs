@@ -7,6 +7,9 @@ use sluice_ctnetlink::wire::{Name, TCP, Told, UDP, status};
 use sluice_flow::connection::{Connection, Direction, State, TcpState};
 use sluice_netdev::netlink::attribute::Malformed;
 
+use crate::kernel::Timeouts;
+use crate::table::By;
+
 /// What is told of a connection. An event tells all of it but the state of TCP, if that has not changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -69,6 +72,14 @@ impl Entry {
         self.is_of_same(other) && told(self) == told(other)
     }
 
+    /// Whether a policy of its own says how long the kernel keeps it after the packet that this tells of, and not what the kernel is set to.
+    /// Which policy a connection has the kernel does not tell.
+    pub(crate) fn has_policy(&self, settings: &Timeouts) -> bool {
+        let protocol = self.original.protocol;
+        let lasts = protocol != TCP || self.is_established == Some(true);
+        self.timeout.is_some_and(|told| lasts && !settings.has(protocol, told))
+    }
+
     /// Whether another one is about the same connection, and not about a later one in its place.
     pub(crate) fn is_of_same(&self, other: &Self) -> bool {
         let named = |entry: &Self| (entry.original, entry.reply, entry.id);
@@ -80,7 +91,7 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// It is new, or something of it has changed.
-    Is(Entry),
+    Is(Entry, By),
     /// It is gone.
     Gone(Direction),
     /// Of something, but nobody can read of what.
@@ -91,8 +102,9 @@ impl Event {
     /// What an event of the kernel says; `None` if it is about none of these connections.
     pub(crate) fn of(event: Result<ctnetlink::Event, Malformed>) -> Option<Self> {
         Some(match event {
-            Ok(ctnetlink::Event { told, is_gone: false }) => Self::Is(Entry::of(told)?),
-            Ok(ctnetlink::Event { told, is_gone: true }) => Self::Gone(Entry::of(told)?.original),
+            Ok(ctnetlink::Event { told, is_gone: true, .. }) => Self::Gone(Entry::of(told)?.original),
+            Ok(ctnetlink::Event { told, is_of_packet: true, .. }) => Self::Is(Entry::of(told)?, By::Packet),
+            Ok(ctnetlink::Event { told, .. }) => Self::Is(Entry::of(told)?, By::Request),
             Err(malformed) => Self::Unreadable(malformed),
         })
     }

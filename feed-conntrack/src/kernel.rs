@@ -12,11 +12,17 @@ const FOLDER: &str = "/proc/sys/net";
 const ENDING: [&str; 5] = ["fin_wait", "close_wait", "last_ack", "time_wait", "close"];
 const ENDING_BY_DEFAULT: Duration = Duration::from_secs(120);
 
+/// The shorter timeouts of an established connection of TCP: while data is not acknowledged, and while it is sent again and again or there is
+/// no room for it.
+const OF_DATA: [&str; 2] = ["unacknowledged", "max_retrans"];
+
 /// How long the kernel keeps a connection without a packet, as far as it says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timeouts {
-    tcp: Option<Duration>,
-    udp: Option<Duration>,
+    pub(crate) tcp: Option<Duration>,
+    /// Of TCP, the shorter ones.
+    pub(crate) of_data: [Option<Duration>; OF_DATA.len()],
+    pub(crate) udp: Option<Duration>,
     /// At most, where TCP ends.
     pub(crate) ending: Duration,
 }
@@ -28,6 +34,7 @@ impl Timeouts {
         let ending = ENDING.iter().filter_map(|state| timeout(&format!("tcp_timeout_{state}"))).max();
         Self {
             tcp: timeout("tcp_timeout_established"),
+            of_data: OF_DATA.map(|name| timeout(&format!("tcp_timeout_{name}"))),
             udp: timeout("udp_timeout_stream"),
             ending: ending.unwrap_or(ENDING_BY_DEFAULT),
         }
@@ -36,6 +43,14 @@ impl Timeouts {
     /// That of an established connection of this protocol.
     pub(crate) const fn of(self, protocol: u8) -> Option<Duration> {
         if protocol == TCP { self.tcp } else { self.udp }
+    }
+
+    /// Whether the kernel is set to keep some established connection of this protocol for so long after a packet, which it tells in whole
+    /// seconds. If not, there is a policy for the one of which it tells that (`ct timeout set` of nftables).
+    pub(crate) fn has(self, protocol: u8, told: Duration) -> bool {
+        let shorter = if protocol == TCP { self.of_data } else { Default::default() };
+        let is_it = |set: Duration| told == set || told + Duration::from_secs(1) == set;
+        shorter.into_iter().chain([self.of(protocol)]).flatten().any(is_it)
     }
 }
 

@@ -205,7 +205,7 @@ impl<'a> Session<'a> {
         for event in told {
             self.report.messages += 1;
             match event {
-                Event::Is(entry) => self.take(entry)?,
+                Event::Is(entry, by) => self.take(entry, by)?,
                 Event::Gone(original) => self.end(&original),
                 Event::Unreadable(malformed) => {
                     tracing::warn!("an event of a connection makes no sense, all are compared: {malformed}");
@@ -217,7 +217,7 @@ impl<'a> Session<'a> {
     }
 
     /// Takes what an event tells of a connection.
-    fn take(&mut self, mut entry: Entry) -> Result<(), Trouble> {
+    fn take(&mut self, mut entry: Entry, by: By) -> Result<(), Trouble> {
         let (original, now) = (entry.original, Instant::now());
         if !Connection::is_meant(&entry, self.options.mark) {
             self.end(&original);
@@ -239,7 +239,7 @@ impl<'a> Session<'a> {
             let timeout = known.correction(told, self.settings.ending, now).unwrap_or(told);
             self.requests.change(&[(entry.name(), Some(timeout))])?;
         }
-        if self.table.put(entry, By::Event, self.settings.of(original.protocol), now) {
+        if self.table.put(entry, by, &self.settings, now) {
             self.unsettled.insert(original);
         }
         Ok(())
@@ -473,7 +473,7 @@ impl<'a> Session<'a> {
                 {
                     corrections.push((entry.name(), Some(timeout)));
                 }
-                if is_meant && table.put(entry, By::Dump, settings.of(original.protocol), begun) {
+                if is_meant && table.put(entry, By::Dump, &settings, begun) {
                     unsettled.insert(original);
                 }
             },

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use sluice_ctnetlink::Mark;
-use sluice_ctnetlink::wire::{Name, TCP, status};
+use sluice_ctnetlink::wire::{Name, status};
 use sluice_flow::Ufid;
 use sluice_flow::connection::Direction;
 use sluice_flow::source::Standing;
@@ -16,6 +16,7 @@ use sluice_netdev::Target;
 
 use crate::entry::Entry;
 use crate::judge::Reason;
+use crate::kernel::Timeouts;
 use crate::plan::VARIANTS;
 
 /// A direction that has counted nothing for so long has flows for any TTL again: its packets may have another one now, and pass by in
@@ -77,6 +78,8 @@ pub(crate) struct Connection {
     pub(crate) is_refused: bool,
     /// How long the kernel keeps it without a packet.
     pub(crate) life: Duration,
+    /// Whether a policy of its own says that, and not what the kernel is set to.
+    has_policy: bool,
     /// From when on its timeout is worth being set anew.
     pub(crate) due: Instant,
     /// When it was set last.
@@ -121,8 +124,10 @@ pub(crate) struct Variant {
 /// How the table has heard of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// By an event, which says how long it is kept, as of the packet that it tells of.
-    Event,
+    /// By an event of a packet, which says how long it is kept from that packet on.
+    Packet,
+    /// By an event of a change that somebody has asked for, at any time of its life.
+    Request,
     /// By a dump, which says how long it is still kept.
     Dump,
 }
@@ -133,27 +138,27 @@ impl Table {
         Self { after, ..Self::default() }
     }
 
-    /// Takes what was told of a connection that is assured. `setting` is how long the kernel keeps such connections without a packet, if it
-    /// says. Returns whether its flows may have to change.
-    pub(crate) fn put(&mut self, entry: Entry, by: By, setting: Option<Duration>, now: Instant) -> bool {
+    /// Takes what was told of a connection that is assured. `settings` say how long the kernel keeps such connections without a packet.
+    /// Returns whether its flows may have to change.
+    pub(crate) fn put(&mut self, entry: Entry, by: By, settings: &Timeouts, now: Instant) -> bool {
         // What is told is cut off to whole seconds.
         let told = entry.timeout.unwrap_or_default() + Duration::from_secs(1);
-        // An event of TCP may tell of data that was not acknowledged yet, for which there is a shorter one.
-        let is_whole = by == By::Event && entry.original.protocol != TCP;
-        let life = setting.filter(|_| !is_whole).map_or(told, |setting| setting.max(told));
-        let round = self.round;
+        let usual = settings.of(entry.original.protocol).map_or(told, |setting| setting.max(told));
+        let (round, is_event) = (self.round, by != By::Dump);
         let Some(known) = self.connections.get_mut(&entry.original) else {
             // One that a dump tells of may have been there for long.
-            let ripe = if by == By::Event { now + self.after } else { now };
+            let ripe = if is_event { now + self.after } else { now };
             if ripe > now {
                 self.young.push_back((ripe, entry.original));
             }
             let sides = [&entry.original, &entry.reply].map(|sent| Placed::new(now, self.usual.get(&sent.source)));
+            let has_policy = by == By::Packet && entry.has_policy(settings);
             let connection = Connection {
-                is_told: by == By::Event,
+                is_told: is_event,
                 is_liberal: false,
                 is_refused: false,
-                life,
+                life: if has_policy { told } else { usual },
+                has_policy,
                 due: now,
                 refreshed: None,
                 has_moved: false,
@@ -169,7 +174,7 @@ impl Table {
         };
         known.round = round;
         let was_silent = known.is_silent();
-        known.is_told |= by == By::Event;
+        known.is_told |= is_event;
         self.silent -= usize::from(was_silent && !known.is_silent());
         let is_same = known.entry.is_of_same(&entry);
         let is_established = entry.is_established.or(known.entry.is_established.filter(|_| is_same));
@@ -177,13 +182,21 @@ impl Table {
         let has_changed = !known.entry.is_alike(&entry);
         if !is_same {
             // Nothing was said of it to the kernel, which has not told of the end of the one before.
-            (known.is_liberal, known.refreshed) = (false, None);
+            (known.is_liberal, known.refreshed, known.has_policy) = (false, None, false);
         }
         known.is_refused &= !has_changed;
-        if by == By::Event && entry.timeout.is_some() {
-            // One that somebody else changes in another way may be told of late in its life.
-            known.life = if has_changed { life } else { known.life.max(life) };
+        if is_event && entry.timeout.is_some() {
             known.due = now;
+        }
+        if by == By::Packet && entry.timeout.is_some() {
+            // A policy has shorter timeouts, too.
+            known.life = match (known.has_policy, entry.has_policy(settings)) {
+                (true, _) => known.life.max(told),
+                (false, true) => told,
+                (false, false) if has_changed => usual,
+                (false, false) => known.life.max(usual),
+            };
+            known.has_policy |= entry.has_policy(settings);
         }
         if by == By::Dump && entry.timeout.is_some() {
             known.seen = known.life.checked_sub(told).and_then(|since| now.checked_sub(since));

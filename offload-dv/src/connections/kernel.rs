@@ -70,7 +70,7 @@ impl KernelConnections {
         let mut told = Vec::new();
         let heard = self.events.receive(&mut |event| told.push(event))?;
         for event in told {
-            let Event { told, is_gone } = event.map_err(SocketError::from)?;
+            let Event { told, is_gone, .. } = event.map_err(SocketError::from)?;
             if is_for_device(&told) {
                 changes.push(self.event(told.connection, is_gone)?);
             }
