@@ -67,7 +67,7 @@ pub struct Sender {
     unpublished: u32,
 }
 
-/// After how many steps metrics follow what has happened; they also do with each heartbeat. All rings are asked for their drops then.
+/// After how many steps metrics follow what has happened; they also do with each heartbeat, for which sources ask for their drops.
 const PUBLISHED: u32 = 64;
 
 /// Classes in the order in which batches of them are posted: those first whose protocols count on milliseconds.
@@ -132,7 +132,10 @@ impl Sender {
                     self.greet(session.as_mut())
                 }
                 Step::Session(outcome) => outcome,
-                Step::Heartbeat => self.beat(session.as_mut()),
+                Step::Heartbeat => {
+                    self.count_drops();
+                    self.beat(session.as_mut())
+                }
             };
             let outcome = outcome.and_then(|()| self.advance(session.as_mut()));
             if let Err(error) = outcome {
@@ -155,6 +158,7 @@ impl Sender {
             self.end(session);
         }
         self.queues.iter_mut().for_each(ClassQueue::stop);
+        self.count_drops();
         self.publish();
         outcome
     }
@@ -249,6 +253,10 @@ impl Sender {
                 }
             }
         }
+    }
+
+    fn count_drops(&mut self) {
+        self.sources.iter_mut().for_each(|source| source.count_drops());
     }
 
     /// Returns all drops of a class, by its sources and here.

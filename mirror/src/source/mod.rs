@@ -40,8 +40,12 @@ pub trait Source: Send {
     /// would only wait with less in it.
     fn set_waiting(&mut self, _class: Class, _is_waiting: bool) {}
 
-    /// Returns how many frames of a class this source has lost since it was opened, by cause.
+    /// Returns how many frames of a class this source has lost since it was opened, by cause, as far as is known without asking anybody: what
+    /// was lost before a batch was filled is known once that is [here](Source::next).
     fn drops(&self, class: Class) -> Drops;
+
+    /// Asks for what was lost since the last batch, where that takes a call of the kernel.
+    fn count_drops(&mut self) {}
 
     /// Returns the ports of the datapath that frames come from, as far as they are known now. The frames name them by number, those of
     /// [`Layout::Ring`] by the index of the network device.

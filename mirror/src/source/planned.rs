@@ -39,7 +39,7 @@ impl PlannedRings {
     }
 
     fn follow(&mut self, mut plan: Plan) {
-        let refused = self.own.as_ref().and_then(|own| own.check(&plan).err());
+        let refused = self.own.as_mut().and_then(|own| own.check(&plan).err());
         if refused.is_some() {
             plan.taps.clear();
         }
@@ -76,6 +76,10 @@ impl Source for PlannedRings {
 
     fn drops(&self, class: Class) -> Drops {
         self.rings.drops(class)
+    }
+
+    fn count_drops(&mut self) {
+        self.rings.count_drops();
     }
 
     fn ports(&self) -> Vec<Port> {

@@ -189,6 +189,10 @@ impl Source for Counted {
         self.rings.drops(class)
     }
 
+    fn count_drops(&mut self) {
+        self.rings.count_drops();
+    }
+
     fn ports(&self) -> Vec<Port> {
         self.rings.ports()
     }

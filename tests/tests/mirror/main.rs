@@ -11,4 +11,5 @@ mod hostile;
 mod pressure;
 mod program;
 mod restarts;
+mod rings;
 mod sluiced;

@@ -37,6 +37,7 @@ pub(super) struct BlockHeader {
     pub(super) frames: u32,
     pub(super) opened_ns: u64,
     pub(super) sequence: u64,
+    pub(super) is_losing: bool,
 }
 
 impl Blocks {
@@ -63,6 +64,7 @@ impl Blocks {
             // `packet_mmap.rst` calls the field nanoseconds; libc has the name of the other half of the union.
             opened_ns: u64::from(first.ts_sec) * NANOSECONDS + u64::from(first.ts_usec),
             sequence: header.seq_num,
+            is_losing: header.block_status & libc::TP_STATUS_LOSING != 0,
         }
     }
 

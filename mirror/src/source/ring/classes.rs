@@ -44,8 +44,8 @@ impl RingSource {
     /// appears later, or that is made anew under its name, is read after another call; one that changes nothing costs little.
     ///
     /// # Errors
-    /// Fails as [`Ring::open`] and [`Ring::set_filter`], or if the kernel cannot be asked for devices. Rings of some classes may then have
-    /// their new filters, and the others their old ones.
+    /// Fails at the first class for which [`Ring::open`] or [`Ring::set_filter`] fail, which stays as it was; all others are read as is
+    /// wanted. Fails, and changes nothing, if the kernel cannot be asked for devices.
     pub fn follow(&mut self, plan: &Plan) -> Result<Vec<String>, RingError> {
         let names = Names::open().map_err(RingError::Names)?;
         let (mut found, mut missing) = (Vec::new(), Vec::new());
@@ -56,10 +56,13 @@ impl RingSource {
                 None => missing.push(netdev.clone()),
             }
         }
+        let mut failed = None;
         for class in Class::ALL {
             let is_copied = |class| plan.classes.contains(class);
             let taps = found.iter().filter(|(tap, _)| is_copied(class) && tap.classes.contains(class));
-            self.read(class, taps.map(|(_, ifindex)| *ifindex).collect())?;
+            if let Err(error) = self.read(class, taps.map(|(_, ifindex)| *ifindex).collect()) {
+                failed.get_or_insert(RingError::Class { class, source: Box::new(error) });
+            }
         }
         let port =
             |(tap, ifindex): &(&Tap, u32)| Port { number: tap.in_port, ifindex: *ifindex, name: tap.name.clone() };
@@ -67,7 +70,7 @@ impl RingSource {
         if self.ports != ports {
             (self.ports, self.revision) = (ports, self.revision + 1);
         }
-        Ok(missing)
+        failed.map_or(Ok(missing), Err)
     }
 
     /// Reads a class at these devices and no others.
@@ -112,6 +115,9 @@ impl Source for RingSource {
                     Poll::Pending => {}
                     Poll::Ready(Ok(block)) => {
                         self.turn = at + 1;
+                        if block.is_losing {
+                            ask(ring);
+                        }
                         return Poll::Ready(Ok(batch(*class, block)));
                     }
                     Poll::Ready(Err(source)) => {
@@ -131,10 +137,12 @@ impl Source for RingSource {
 
     fn drops(&self, class: Class) -> Drops {
         let mut drops = Drops::default();
-        // An open socket has an answer; one that had none would leave the count where it was.
-        let counted = |ring: &Ring| ring.counts().map_or_else(|_| ring.counts.lock().drops, |counts| counts.drops);
-        drops[Cause::RingFull] = self.ring(class).map_or(0, counted);
+        drops[Cause::RingFull] = self.ring(class).map_or(0, |ring| ring.counts.lock().drops);
         drops
+    }
+
+    fn count_drops(&mut self) {
+        self.rings.iter().for_each(|of| ask(&of.ring));
     }
 
     fn ports(&self) -> Vec<Port> {
@@ -144,6 +152,12 @@ impl Source for RingSource {
     fn revision(&self) -> u64 {
         self.revision
     }
+}
+
+/// Has a ring count what was lost.
+fn ask(ring: &Ring) {
+    // An open socket has an answer; one that had none would leave the count where it was.
+    ring.counts().map(drop).unwrap_or_default();
 }
 
 fn batch(class: Class, block: Block) -> Batch {

@@ -15,6 +15,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sluice_control::mirror::Class;
 use sluice_control::mirror::filter::{Instruction, TooLong};
 use tokio::io::unix::AsyncFd;
 
@@ -66,6 +67,8 @@ pub struct Block {
     pub first_ns: u64,
     /// The kernel's number for the block, from 1 on, without gaps.
     pub sequence: u64,
+    /// When the kernel closed the block, it had counted drops that nobody had asked for ([`Ring::counts`]).
+    pub is_losing: bool,
 }
 
 /// Why there is no ring.
@@ -82,6 +85,14 @@ pub enum RingError {
     /// The memory cannot be registered, for which the limit of locked memory may be too low.
     #[error("the ring of the packet socket cannot be registered: {0}")]
     Memory(#[from] CallError),
+    /// There is none for this class.
+    #[error("class {class}: {source}")]
+    Class {
+        /// The class.
+        class: Class,
+        /// Why.
+        source: Box<Self>,
+    },
     /// The kernel cannot be asked for network devices.
     #[error("the socket by which network devices are looked up: {0}")]
     Names(#[source] io::Error),
@@ -167,13 +178,13 @@ impl Ring {
 fn take(region: &ExternalRegion<Blocks>) -> Option<Block> {
     loop {
         let (number, buffer) = region.lend()?;
-        let BlockHeader { frames, opened_ns, sequence } = region.memory().header(number);
+        let BlockHeader { frames, opened_ns, sequence, is_losing } = region.memory().header(number);
         // One without frames goes back at once.
         if frames > 0 {
             let first = ring::frames(&buffer).ok().and_then(|mut frames| frames.next()?.ok());
             // What the kernel calls the time of the first frame is when it opened the block.
             let first_ns = first.map_or(opened_ns, |frame| frame.captured);
-            return Some(Block { buffer, frames, first_ns, sequence });
+            return Some(Block { buffer, frames, first_ns, sequence, is_losing });
         }
     }
 }
