@@ -23,7 +23,6 @@ use crate::verbs::{
 pub struct Local {
     context: Context,
     domain: ProtectionDomain,
-    channel: CompletionChannel,
     capacity: Capacity,
     places: Places,
 }
@@ -42,15 +41,14 @@ pub struct Capacity {
 }
 
 impl Local {
-    /// Opens the device of that name, in the reactor of the tokio runtime that this is called in.
+    /// Opens the device of that name.
     ///
     /// # Errors
-    /// Fails if there is no such device, or outside of a runtime.
+    /// Fails if there is no such device.
     pub fn open(device: &str, capacity: Capacity) -> Result<Self, CallError> {
         let context = Context::open(device)?;
         let domain = ProtectionDomain::new(&context)?;
-        let channel = CompletionChannel::new(&context)?;
-        Ok(Self { context, domain, channel, capacity, places: Places::new(usize::MAX) })
+        Ok(Self { context, domain, capacity, places: Places::new(usize::MAX) })
     }
 
     /// Has it take so many connections at a time of those who ask. One more is refused before it is connected.
@@ -82,13 +80,14 @@ impl Local {
         self.capacity
     }
 
-    /// Makes a queue pair, and the queue of all its completions.
+    /// Makes a queue pair, and the queue of all its completions, in the reactor of the tokio runtime that this is called in.
     ///
     /// # Errors
-    /// As `ibv_create_cq` and `ibv_create_qp` fail.
+    /// Fails outside of a runtime, or as `ibv_create_comp_channel`, `ibv_create_cq`, `ibv_create_qp` and `ibv_reg_mr` fail.
     pub fn unconnected(&self) -> Result<Unconnected, CallError> {
         let Capacity { sends, send_segments, receives, receive_bytes } = self.capacity;
-        let completions = CompletionQueue::with_events(&self.channel, sends + receives)?;
+        // A channel for each, for an event of one shared by all connections would wake those who wait for the others.
+        let completions = CompletionQueue::with_events(&CompletionChannel::new(&self.context)?, sends + receives)?;
         let room = Room { sends, send_segments, inline: 0, receive_segments: 1 };
         let pair = QueuePair::new(&self.domain, (&completions, &completions), Receives::Own(receives), room)?;
         // One region for all, since each takes an entry of the device's table.
