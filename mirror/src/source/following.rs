@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use rustix::net::netdevice::name_to_index;
+use rustix::net::netdevice::{index_to_name, name_to_index};
 use sluice_control::mirror::Plan;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -71,6 +71,11 @@ impl Names {
     pub(super) fn ifindex(&self, name: &str) -> Option<u32> {
         name_to_index(&self.0, name).ok()
     }
+
+    /// Returns the name of the network device that has this index.
+    pub(super) fn name(&self, ifindex: u32) -> Option<String> {
+        index_to_name(&self.0, ifindex).ok()
+    }
 }
 
 #[cfg(test)]
@@ -90,9 +95,10 @@ mod tests {
     }
 
     #[test]
-    fn a_network_device_is_found_by_its_name() {
+    fn a_network_device_is_found_by_its_name_and_by_its_index() {
         let names = Names::open().unwrap();
-        let index = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap().trim().parse().ok();
-        assert_eq!((names.ifindex("lo"), names.ifindex("no-such-device")), (index, None));
+        let index: u32 = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap().trim().parse().unwrap();
+        assert_eq!((names.ifindex("lo"), names.ifindex("no-such-device")), (Some(index), None));
+        assert_eq!((names.name(index).as_deref(), names.name(u32::MAX >> 1)), (Some("lo"), None));
     }
 }
