@@ -150,13 +150,19 @@ fn ufid(cookie: &[u8]) -> Option<u128> {
     (!ufid.starts_with(&TC_NOTE)).then(|| u128::from_be_bytes(ufid))
 }
 
+/// The port at whose device a frame came in, of whose index samples have the last 16 bits only: a host on which devices come and go has longer
+/// ones. Where two ports have the same, it is not known which it was.
+fn port(ports: &[Port], ingress: u16) -> Option<&Port> {
+    let mut found = ports.iter().filter(|port| port.ifindex & 0xffff == u32::from(ingress));
+    found.next().filter(|_| found.next().is_none())
+}
+
 /// Adds a sample to its batch, and counts those that are missing before it.
 fn take(sample: &Sample<'_>, groups: &mut HashMap<u32, Group>, ports: &[Port], batcher: &mut Batcher) {
     let Some(group) = groups.get_mut(&sample.group) else { return };
     batcher.add_drops(group.class, Cause::SampleFull, group.missing(sample.sequence));
-    let port = ports.iter().find(|port| u16::try_from(port.ifindex).is_ok_and(|index| Some(index) == sample.ingress));
     let frame = Frame {
-        in_port: port.and_then(|port| port.number),
+        in_port: sample.ingress.and_then(|ingress| port(ports, ingress)?.number),
         ufid: sample.cookie.and_then(ufid),
         captured: sample.time_ns,
         length: sample.original_length.max(u32::try_from(sample.frame.len()).unwrap_or(u32::MAX)),
@@ -203,6 +209,14 @@ impl Source for SampleSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_is_found_by_the_last_bits_of_the_index_of_its_device_unless_another_one_has_them_too() {
+        let port_at = |ifindex| Port { number: Some(ifindex), ifindex, name: String::new() };
+        let ports = [7, 65_536 + 8, 65_536 + 9, 9].map(port_at);
+        let found = [7, 8, 9, 10].map(|ingress| port(&ports, ingress).map(|port| port.ifindex));
+        assert_eq!(found, [Some(7), Some(65_536 + 8), None, None]);
+    }
 
     #[test]
     fn samples_that_are_missing_are_counted_and_a_group_may_begin_anew() {
