@@ -15,6 +15,7 @@ use super::metrics::CollectorMetrics;
 use super::seen::{Seen, visit};
 use super::senders::{Batch, Senders};
 use super::sequence::Verdict;
+use super::tap::Tap;
 use crate::wire::{Cause, Drops, Hello};
 
 /// For how long a file that cannot be written is left alone.
@@ -36,7 +37,7 @@ pub(super) struct Output {
     senders: Senders,
     files: Option<FileOutput>,
     pipe: Option<(Box<dyn Write + Send>, Capture)>,
-    tap: Option<SyncDevice>,
+    tap: Option<Tap>,
     metrics: CollectorMetrics,
 }
 
@@ -74,7 +75,7 @@ impl Output {
                 Some((pipe, capture))
             }
         };
-        Ok(Self { senders, files, pipe, tap, metrics })
+        Ok(Self { senders, files, pipe, tap: tap.map(Tap::new).transpose()?, metrics })
     }
 
     pub(super) fn hello(&mut self, sender: u64, hello: Hello) -> [u64; CLASSES] {
@@ -151,8 +152,8 @@ impl Output {
                 outcome = std::mem::replace(&mut outcome, Ok(())).and(capture.packet(interface, &packet));
             }
             if let Some(tap) = tap {
-                match tap.send(&bytes) {
-                    Ok(_) => injected += 1,
+                match tap.inject(&bytes) {
+                    Ok(()) => injected += 1,
                     Err(error) => warn!(%class, "a frame of {} bytes cannot be injected: {error}", bytes.len()),
                 }
             }

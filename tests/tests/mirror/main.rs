@@ -8,6 +8,7 @@ mod rig;
 
 mod delivery;
 mod hostile;
+mod injection;
 mod pressure;
 mod program;
 mod restarts;
