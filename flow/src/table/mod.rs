@@ -5,8 +5,8 @@
 //! change to the backend and [completes](FlowTable::complete) it. Superseded work vanishes by itself: the worker sees
 //! only the newest wish. A UFID that is deleted and added again is a new life, which waits for the end of the old one.
 //!
-//! Locks, in order: a shard of the UFID index, a shard of the identity index, a slot's record, its counters or a shard of
-//! chains, the bases of counters of a chunk of slots. None is shared by all flows.
+//! Locks, in order: a shard of the UFID index, a shard of the identity index, a slot's record; then its counters and the bases
+//! of its chunk of slots, or a shard of chains. None is shared by all flows.
 
 mod admission;
 mod adoption;
