@@ -61,9 +61,8 @@ impl Hash {
         tag * EACH
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "less than there are buckets")]
     fn bucket(self, buckets: usize) -> usize {
-        ((self.0 & u64::from(u32::MAX)) * buckets as u64 >> 32) as usize
+        (((self.0 & u64::from(u32::MAX)) * buckets as u64) >> 32) as usize
     }
 }
 
