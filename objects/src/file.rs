@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::Mode;
 use sluice_flow::port::PortNames;
@@ -32,6 +33,8 @@ pub struct ObjectsFile {
     folder: OwnFolder,
     /// Where a damaged file is put.
     aside: PathBuf,
+    /// Whether there was one when it was last looked.
+    is_damaged: AtomicBool,
 }
 
 /// What the last run left.
@@ -55,10 +58,12 @@ pub enum ObjectsFileError {
         /// What would have to be written.
         bytes: usize,
     },
-    /// The file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
+    /// The system says no.
+    #[error("cannot {doing} {}: {source}", path.display())]
+    Failed {
+        /// What was tried.
+        doing: &'static str,
+        /// With which file.
         path: PathBuf,
         /// Why not.
         source: io::Error,
@@ -76,25 +81,46 @@ impl ObjectsFile {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 Saved { damage: Some("it is no text".to_owned()), ..Saved::default() }
             }
-            Err(source) => return Err(ObjectsFileError::Read { path, source }),
+            Err(source) => return Err(ObjectsFileError::Failed { doing: "read", path, source }),
         };
         let aside = path.with_extension("damaged");
         if let Some(damage) = &mut saved.damage {
-            fs::rename(&path, &aside).map_err(|source| ObjectsFileError::Read { path: path.clone(), source })?;
+            let doing = "put the damaged file aside,";
+            fs::rename(&path, &aside).map_err(|source| ObjectsFileError::Failed {
+                doing,
+                path: path.clone(),
+                source,
+            })?;
             *damage = format!("{}: {damage}; it is kept as {}", path.display(), aside.display());
         }
-        Ok((Self { folder, aside }, saved))
+        let is_damaged = AtomicBool::new(aside.exists());
+        Ok((Self { folder, aside, is_damaged }, saved))
     }
 
-    /// Whether a file of this run or an earlier one was damaged, and what to do, until somebody has done it.
+    /// Where it is.
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.path().join(NAME)
+    }
+
+    /// Whether a file of this run or an earlier one was damaged, and what to do, until somebody has done it and that was
+    /// [looked at](Self::look_at_damage). Does not wait for the disk.
     pub fn damage(&self) -> Option<String> {
-        self.aside.exists().then(|| {
+        self.is_damaged.load(Ordering::Relaxed).then(|| {
             format!(
                 "ports, meters, mirrors or timeout policies that were set at run time are lost: {} is what was left of them; once what \
                  is missing is set again, remove that file",
                 self.aside.display()
             )
         })
+    }
+
+    /// Looks on the disk whether somebody has removed the damaged file.
+    pub fn look_at_damage(&self) {
+        // Not while it cannot be known, as on a disk that fails.
+        if self.is_damaged.load(Ordering::Relaxed) && matches!(self.aside.try_exists(), Ok(false)) {
+            self.is_damaged.store(false, Ordering::Relaxed);
+            tracing::info!("{} was removed: the damage is dealt with", self.aside.display());
+        }
     }
 
     /// Replaces the file: on return it is on the disk. Fails if [`open`](Self::open) would not read it.
@@ -330,7 +356,11 @@ mod tests {
         file.save(&objects()).unwrap();
         let (file, saved) = ObjectsFile::open(scratch.path()).unwrap();
         assert!(saved.damage.is_none() && file.damage().is_some(), "said until somebody has seen to it");
+        file.look_at_damage();
+        assert!(file.damage().is_some());
         fs::remove_file(aside).unwrap();
+        assert!(file.damage().is_some(), "whoever asks does not wait for the disk");
+        file.look_at_damage();
         assert_eq!(file.damage(), None);
     }
 }

@@ -252,9 +252,10 @@ impl ObjectStore {
         self.queue.release(|gone| ports.get(gone.number).is_some_and(|port| port.name == gone.name));
     }
 
-    /// Waits until the objects in force are kept. Whoever the [waker](Self::set_waker) wakes tries again what fails.
+    /// Waits until the objects in force are kept, or it is clear that they are not. Whoever the [waker](Self::set_waker) wakes tries again
+    /// what fails.
     fn keep(&self) -> Result<(), ChangeError> {
-        self.catch_up().inspect_err(|_| self.keep_later())
+        self.keeper.as_ref().map_or(Ok(()), Keeper::wait).map_err(ChangeError::NotKept)
     }
 
     fn keep_later(&self) {
@@ -262,7 +263,7 @@ impl ObjectStore {
     }
 
     /// Has this woken when the file is behind the objects in force: it is time to [catch up](Self::catch_up), on a thread that may
-    /// wait for the disk.
+    /// wait for the disk. From then on nobody else does.
     pub fn set_waker(&self, waker: Waker) {
         if let Some(keeper) = &self.keeper {
             keeper.set_waker(waker);
@@ -302,9 +303,14 @@ impl ObjectStore {
         let _ = self.keep();
     }
 
-    /// Whether objects of an earlier run were lost by damage, and what to do. Looks at the disk.
+    /// Whether objects of an earlier run were lost by damage, and what to do. Does not wait for the disk.
     pub fn damage(&self) -> Option<String> {
         self.keeper.as_ref().and_then(|keeper| keeper.file().damage())
+    }
+
+    /// Looks on the disk whether somebody has seen to that damage. Whoever waits for the disk anyway does so now and then.
+    pub fn look_at_damage(&self) {
+        self.keeper.iter().for_each(|keeper| keeper.file().look_at_damage());
     }
 }
 

@@ -1,6 +1,7 @@
 //! Changes on a NIC in software.
 
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use sluice_flow::backend::{Change, Handle, OpenConfig, Operation, Outcome, Placement};
@@ -246,6 +247,21 @@ fn what_a_source_had_set_and_the_device_refuses_is_for_the_source_to_set_again()
     store.bind_restored_flows();
     assert!(refused(&store).is_empty());
     assert_eq!(found(&folder).objects.mirrors().count(), 0);
+}
+
+#[test]
+fn who_changes_an_object_does_not_wait_for_a_disk_that_hangs() {
+    let (folder, saved) = kept(|_| ());
+    let (store, _) = store(&Objects::default(), saved);
+    // The thread that this wakes hangs in the disk. The store's patience is none at all.
+    store.set_waker(Waker::noop().clone());
+    let said = store.put(port(1, "a")).unwrap_err().to_string();
+    assert!(said.contains("does not survive a restart: the disk of ") && said.ends_with("does not answer"), "{said}");
+    assert!(store.failure().is_some_and(|failure| failure.ends_with("does not answer")));
+    assert_eq!(found(&folder).objects.ports_of(Origin::RunTime).count(), 0);
+    // The disk answers, and the thread goes on.
+    store.catch_up().unwrap();
+    assert_eq!((store.failure(), found(&folder).objects.ports_of(Origin::RunTime).count()), (None, 1));
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl AgentView {
         self.agent().object_store.refused()
     }
 
-    /// Whether objects of an earlier run were lost by damage, and what to do. Looks at the disk.
+    /// Whether objects of an earlier run were lost by damage, and what to do.
     pub fn damage_of_objects(&self) -> Option<String> {
         self.agent().object_store.damage()
     }

@@ -1,5 +1,5 @@
-//! Keeps the file of objects up to date on a thread of its own, for those who do not wait for the disk: a source of flows above all,
-//! which has to go on reading what ends. What could not be written is tried again until it is. So are objects of the last run
+//! Keeps the file of objects up to date on a thread of its own, which alone waits for the disk: a source of flows has to go on reading what
+//! ends, and a command waits for a while only. What could not be written is tried again until it is. So are objects of the last run
 //! that the device has refused.
 
 use std::convert::Infallible;
@@ -14,6 +14,9 @@ use crate::bell::bell;
 /// How long after a failure it is tried again.
 const HEAL: Duration = Duration::from_secs(5);
 
+/// How often it is looked whether somebody has seen to a damaged file, as long as there is one.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// How long after a refusal the device is asked again at the earliest.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -24,14 +27,17 @@ pub(crate) fn keep_objects(agent: &Agent, stop: &Receiver<Infallible>, progress:
     store.set_waker(waker);
     let patience = tick(PATIENCE);
     loop {
-        progress.works();
+        progress.waits_for_disk();
         // The store tells of it.
         let is_behind = store.catch_up().is_err();
+        // Here, and not where somebody asks: the disk may hang.
+        store.look_at_damage();
+        let wait = if store.damage().is_some() { Some(LOOK) } else { is_behind.then_some(HEAL) };
         progress.rests();
         select! {
             recv(stop) -> _ => break,
             recv(rung) -> _ => {}
-            recv(if is_behind { after(HEAL) } else { never() }) -> _ => {}
+            recv(wait.map_or_else(never, after)) -> _ => {}
             recv(patience) -> _ => {
                 progress.works();
                 if store.try_refused() {
@@ -41,7 +47,7 @@ pub(crate) fn keep_objects(agent: &Agent, stop: &Receiver<Infallible>, progress:
             }
         }
     }
-    progress.works();
+    progress.waits_for_disk();
     let _ = store.catch_up();
     progress.rests();
 }
