@@ -8,8 +8,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
 use crate::agent::{Agent, AgentError};
-use crate::config::{Loaded, Places};
-use sluice_host::logging::Logging;
+use crate::config::{Config, Difference, LEVEL_KEY, Loaded, Places};
+use sluice_host::logging::{LogError, Logging};
 
 /// Who asked for a reload hears what came of it.
 pub(crate) type Reply = Box<dyn FnOnce(Outcome) + Send>;
@@ -29,9 +29,10 @@ impl Reloader {
     pub(crate) fn reload(&self) -> Outcome {
         let result = (self.load)().and_then(|Loaded { config, places, moved }| {
             moved.iter().for_each(|moved| tracing::warn!("{moved}"));
-            let difference = self.agent.reload(&config).map_err(|error| located(&places, error.into()))?;
-            self.logging.reload(&config.log, config.log_rate).map_err(|error| error.to_string())?;
-            Ok(format!("{difference}\n"))
+            let mut difference = self.agent.reload(&config).map_err(|error| located(&places, error.into()))?;
+            self.logging.set_rate(config.log_rate);
+            let overruled = self.take_over_levels(&config, &mut difference).map_err(|error| error.to_string())?;
+            Ok(format!("{difference}{overruled}\n"))
         });
         self.agent.recent.note_reload(result.is_ok(), SystemTime::now());
         match &result {
@@ -45,6 +46,20 @@ impl Reloader {
             }
         }
         result
+    }
+}
+
+impl Reloader {
+    /// Sets the levels of the log if the file says others than before: those that were set at run time stay as long as it does not. Returns
+    /// what is to be told if `RUST_LOG` wins.
+    fn take_over_levels(&self, config: &Config, difference: &mut Difference) -> Result<&'static str, LogError> {
+        let place = difference.applicable.iter().position(|key| key == LEVEL_KEY);
+        let Some(place) = place else { return Ok("") };
+        if self.logging.take_over(&config.log)? {
+            return Ok("");
+        }
+        difference.applicable.remove(place);
+        Ok("; log.level stays as RUST_LOG says")
     }
 }
 

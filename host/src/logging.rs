@@ -26,7 +26,7 @@ use crate::rate_limit::{Dropped, Passage, RateLimit};
 
 /// The log, on standard error.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
 pub struct LogConfig {
     /// What is logged: `"error"`, `"warn"`, `"info"` (default), `"debug"`, `"trace"` or `"off"`, also by part of the program, as
     /// in `"info,sluice_unixctl=debug"`. The environment variable `RUST_LOG` wins over it.
@@ -114,12 +114,16 @@ impl Logging {
         Ok((Self { lines, ..logging }, last_lines))
     }
 
-    /// Takes over levels and rate of a changed configuration. `RUST_LOG` still wins, if it is set.
-    pub fn reload(&self, config: &LogConfig, rate: u32) -> Result<(), LogError> {
+    /// Takes over another rate, of messages a minute from one place in the code.
+    pub fn set_rate(&self, rate: u32) {
         self.limit.set(rate);
+    }
+
+    /// Takes over the levels of a changed configuration. Says whether it has: `RUST_LOG` still wins, if it is set.
+    pub fn take_over(&self, config: &LogConfig) -> Result<bool, LogError> {
         match &self.from_environment {
-            Some(_) => Ok(()),
-            None => self.set_level(&config.level),
+            Some(_) => Ok(false),
+            None => self.set_level(&config.level).map(|()| true),
         }
     }
 
@@ -498,7 +502,8 @@ mod tests {
             let say = || debug!("in detail");
             say();
             assert_eq!(bench.lines.take().len(), 0);
-            logging.reload(&LogConfig { level: "debug".to_owned(), ..LogConfig::default() }, 0).unwrap();
+            assert!(logging.take_over(&LogConfig { level: "debug".to_owned(), ..LogConfig::default() }).unwrap());
+            logging.set_rate(0);
             for _ in 0..100 {
                 say();
             }
@@ -511,7 +516,7 @@ mod tests {
     fn the_environment_wins_over_the_file() {
         let bench = Bench::new();
         let (_subscriber, logging) = bench.start(&LogConfig::default(), 1, Some("trace"));
-        logging.reload(&LogConfig { level: "warn".to_owned(), ..LogConfig::default() }, 0).unwrap();
+        assert!(!logging.take_over(&LogConfig { level: "warn".to_owned(), ..LogConfig::default() }).unwrap());
         assert_eq!(logging.level(), "trace");
     }
 

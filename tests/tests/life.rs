@@ -345,6 +345,31 @@ fn the_log_level_is_changed_while_it_runs_in_the_words_of_ovs_or_ours() {
 }
 
 #[test]
+fn a_reload_changes_the_log_level_only_if_the_file_does_and_says_so_only_if_it_is_changed() {
+    let reload = |daemon: &Daemon, level: &str| {
+        let file = daemon.folder().join("sluiced.toml");
+        let before = fs::read_to_string(&file).unwrap();
+        let rest = before.split("[log]").next().unwrap();
+        fs::write(file, format!("{rest}[log]\nlevel = \"{level}\"\n")).unwrap();
+        daemon.appctl(&["sluice/reload"]).out
+    };
+    let level = |daemon: &Daemon| daemon.appctl(&["vlog/list"]).out;
+    let daemon = Daemon::start(CONFIG);
+    assert_eq!(reload(&daemon, "warn"), "changed: log.level\n");
+    assert_eq!(daemon.appctl(&["vlog/set", "debug"]).err, "");
+    assert_eq!((reload(&daemon, "warn"), level(&daemon)), ("nothing changed\n".to_owned(), "debug\n".to_owned()));
+    assert_eq!((reload(&daemon, "error"), level(&daemon)), ("changed: log.level\n".to_owned(), "error\n".to_owned()));
+    drop(daemon);
+
+    let folder = new_folder();
+    let daemon = Daemon::start_by(&["env".to_owned(), "RUST_LOG=info".to_owned()], &folder, CONFIG);
+    let overruled = "nothing changed; log.level stays as RUST_LOG says\n";
+    assert_eq!((&*reload(&daemon, "warn"), &*level(&daemon)), (overruled, "info\n"));
+    drop(daemon);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn limit_period_and_the_reason_of_each_end_are_published() {
     let daemon = Daemon::start(CONFIG);
     let add = |options: &[&str], number: usize| {

@@ -4,6 +4,9 @@ use std::fmt;
 
 use super::keys::Config;
 
+/// The key of the levels of the log, which the environment may overrule.
+pub(crate) const LEVEL_KEY: &str = "log.level";
+
 /// The keys in which two configurations differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
@@ -88,7 +91,7 @@ impl Config {
             ("log_rate", self.log_rate != *log_rate),
             ("api.client", self.api.clients != api.clients),
             ("mirror", self.mirroring != *mirroring),
-            ("log.level", self.log.level != log.level),
+            (LEVEL_KEY, self.log.level != log.level),
         ];
         let needs_restart = [
             ("device", self.device != *device),

@@ -18,6 +18,7 @@ mod tests;
 
 pub use api::{Api, ApiClient, Remote};
 pub use difference::Difference;
+pub(crate) use difference::LEVEL_KEY;
 pub use error::{ConfigError, MovedKey, Place};
 pub use file::{Loaded, Places};
 pub use forms::{format_metrics, parse_metrics};
