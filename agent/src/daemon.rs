@@ -4,6 +4,7 @@ mod ending;
 mod parts;
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::Write;
 use std::iter;
 use std::path::PathBuf;
@@ -119,7 +120,7 @@ pub fn run() -> ExitCode {
     }
     let result = loaded.and_then(|loaded| {
         if options.check {
-            loaded.moved.iter().for_each(|moved| eprintln!("sluiced: {moved}"));
+            loaded.moved.iter().for_each(|moved| complain(moved));
             RunDir::check(&loaded.config.run_dir).map_err(End::from)
         } else {
             Daemon::run(options, loaded)
@@ -131,8 +132,13 @@ pub fn run() -> ExitCode {
         Err(End::Died(error)) => (exit::DIED, error),
         Err(End::DeviceFailed(error)) => (exit::DEVICE_FAILED, error),
     };
-    eprintln!("sluiced: {error}");
+    complain(&error);
     ExitCode::from(code)
+}
+
+/// Tells whoever has started the program. A standard error that is closed is nobody's loss, and the exit code still says it.
+fn complain(of: &dyn Display) {
+    let _ = writeln!(std::io::stderr(), "sluiced: {of}");
 }
 
 /// Prints what the machine lacks.
@@ -254,6 +260,8 @@ impl Daemon {
         let mirror_listener = run_dir.bind_mirror(config.control_mode, group)?;
         let api_listener = run_dir.bind_api(config.control_mode, group)?;
         let http = bind_http(&config, &places)?;
+        // Should the start hang in a disk, that is the last line.
+        tracing::info!("reading what is kept in {}", config.state_dir().display());
         let seed = seed::load_or_make(&config.state_dir())?;
         let kept = config.persist.then(|| config.state_dir());
         let leases = kept.as_deref().filter(|_| !options.sweep);
@@ -263,6 +271,8 @@ impl Daemon {
         let objects = config.persist.then(|| ObjectsFile::open(&config.state_dir())).transpose()?;
         let keeping = Keeping { journal: opened.as_ref().map(|opened| opened.journal.clone()), objects };
         let sources = if options.sweep { Sources::default() } else { Sources::new(&config)? };
+        // From here on it ends in order whenever it is told to, lest rules stay that are not to: once all parts run, and not before.
+        let told_to_end = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let (agent, parts) = Agent::open(config, seed, clock, keeping).map_err(|error| located(&places, error))?;
         agent.recent.note_reload(true, SystemTime::now());
         agent.events.note(concat!("started, version ", env!("CARGO_PKG_VERSION")));
@@ -315,7 +325,8 @@ impl Daemon {
         let load = Box::new(move || options.load());
         let reloader = Reloader { load, agent: daemon.agent.clone(), logging: daemon.logging.clone() };
         let reloads = Reloads::new(move || reloader.reload());
-        let reason = runtime.block_on(until_the_end(&mut lifecycle, (asked, hang_up), reloads, daemon.agent.clone()));
+        let heard = Heard { asked, hang_up, told_to_end };
+        let reason = runtime.block_on(until_the_end(&mut lifecycle, heard, reloads, daemon.agent.clone()));
         notify(&[NotifyState::Stopping]);
         let report = runtime.block_on(lifecycle.stop());
         runtime.block_on(daemon.ending.answer(&daemon.agent, &report, &sweep));
@@ -332,17 +343,23 @@ fn end(runtime: Runtime, report: &StopReport) -> Result<(), End> {
     if report.is_clean() { Ok(()) } else { Err(End::Died(report.to_string().into())) }
 }
 
+/// What the agent is told from outside.
+struct Heard {
+    asked: mpsc::UnboundedReceiver<Request>,
+    hang_up: Signals,
+    /// SIGTERM and SIGINT.
+    told_to_end: (Signals, Signals),
+}
+
 /// Serves signals and requests until one of them, or the death of a part, ends the agent.
 async fn until_the_end(
     lifecycle: &mut Lifecycle,
-    (mut asked, mut hang_up): (mpsc::UnboundedReceiver<Request>, Signals),
+    Heard { mut asked, mut hang_up, told_to_end: (mut terminate, mut interrupt) }: Heard,
     mut reloads: Reloads,
     agent: Arc<Agent>,
 ) -> Result<(), End> {
     let clock = agent.clock.clone();
     let mut told = String::new();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
     let liveness = lifecycle.liveness();
     let mut hanging = Vec::new();
     let mut look = tokio::time::interval(LOOK);
@@ -361,13 +378,14 @@ async fn until_the_end(
                     notify(&[NotifyState::Status(&status)]);
                     told = status;
                 }
-                match hang {
-                    // The watchdog of systemd, if there is one, ends an agent of which a part hangs for good.
-                    None => notify(&[NotifyState::Watchdog]),
-                    Some(hang) if parts != hanging => tracing::error!("{hang}"),
-                    Some(_) => {}
+                if let Some(hang) = hang.as_ref().filter(|_| parts != hanging) {
+                    tracing::error!("{hang}");
                 }
                 hanging = parts;
+                // The watchdog of systemd, if there is one, ends an agent of which a part hangs for good.
+                if hang.is_none_or(|hang| hang.is_of_disk()) {
+                    notify(&[NotifyState::Watchdog]);
+                }
             }
             request = asked.recv() => match request {
                 Some(Request::Reload(reply)) => reloads.ask(Some(reply)),

@@ -86,7 +86,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(report) if report.unread.flows > 0 => ExitCode::from(NOT_UNDERSTOOD),
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sluice ovs observe: {error}");
+            // As above.
+            let _ = writeln!(io::stderr(), "sluice ovs observe: {error}");
             ExitCode::FAILURE
         }
     }

@@ -278,6 +278,24 @@ fn a_hangup_during_the_start_is_a_reload_once_the_agent_runs() {
 }
 
 #[test]
+fn an_agent_that_is_told_to_end_during_its_start_ends_in_order() {
+    let folder = new_folder();
+    let file = configured(&folder, &format!("metrics = \"none\"\n{CONFIG}"));
+    let log = fs::File::create(folder.join("log")).unwrap();
+    let mut daemon = Command::new(binary("sluiced")).arg("--config").arg(&file).stderr(log).spawn().unwrap();
+    let logged = || fs::read_to_string(folder.join("log")).unwrap();
+    // The device has been touched, and its parts have yet to run.
+    while !logged().contains("rules adopted") && daemon.try_wait().unwrap().is_none() {
+        thread::yield_now();
+    }
+    kill_process(Pid::from_child(&daemon), Signal::TERM).unwrap();
+    let status = daemon.wait().unwrap();
+    assert!(status.success(), "{status}: {}", logged());
+    assert!(logged().contains("stopping on SIGTERM") && !folder.join("run/sluiced.pid").exists(), "{}", logged());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn a_sweep_needs_nothing_of_what_an_agent_serves() {
     let folder = new_folder();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

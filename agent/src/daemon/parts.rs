@@ -5,10 +5,11 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use sluice_control::{READY, READY_COMMAND};
 use sluice_host::http::{HTML_CONTENT_TYPE, HttpServer, StatusCode, TEXT_CONTENT_TYPE};
 use sluice_host::lifecycle::Lifecycle;
-use sluice_unixctl::{Admission, Command, Registry, Server, ServerOptions};
+use sluice_unixctl::{Admission, Command, Output, Registry, Server, ServerOptions};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
@@ -20,6 +21,7 @@ use crate::observe::coverage;
 use crate::observe::measures::Reading;
 use crate::observe::metrics::Metrics;
 use crate::observe::status_page::StatusPage;
+use crate::reload::Outcome;
 
 /// How long a server may take to stop, running requests included.
 const SERVER_DEADLINE: Duration = Duration::from_secs(6);
@@ -77,6 +79,7 @@ impl Daemon {
             .page("/", move || (StatusCode::OK, HTML_CONTENT_TYPE, status.html()))
             .page("/healthz", move || match liveness.look(clock.now()) {
                 Ok(()) => (StatusCode::OK, TEXT_CONTENT_TYPE, "ok\n".to_owned()),
+                Err(hang) if hang.is_of_disk() => (StatusCode::OK, TEXT_CONTENT_TYPE, format!("{hang}\n")),
                 Err(hang) => (StatusCode::SERVICE_UNAVAILABLE, TEXT_CONTENT_TYPE, format!("{hang}\n")),
             })
             .page("/readyz", move || match ready.readiness() {
@@ -152,8 +155,8 @@ impl Daemon {
             run: Box::new(move |_, out| {
                 let (answer, answered) = crossbeam_channel::bounded(1);
                 let reply = Box::new(move |result| drop(answer.send(result)));
-                ask.send(Request::Reload(reply)).map_err(|_| "the agent is stopping".to_owned())?;
-                let text = answered.recv().map_err(|_| "the agent is stopping".to_owned())??;
+                ask.send(Request::Reload(reply)).map_err(|_| STOPPING.to_owned())?;
+                let text = outcome(&answered, out)?;
                 out.write_str(&text).map_err(|_| "the client is gone".to_owned())
             }),
         });
@@ -189,6 +192,20 @@ impl Daemon {
     }
 }
 
+/// What came of a reload. Does not wait for one that hangs once the client is gone: each that does keeps another client out.
+fn outcome(answered: &Receiver<Outcome>, out: &dyn Output) -> Outcome {
+    const LOOK: Duration = Duration::from_millis(250);
+    loop {
+        match answered.recv_timeout(LOOK) {
+            Ok(outcome) => return outcome,
+            Err(RecvTimeoutError::Timeout) if out.is_wanted() => {}
+            Err(_) => return Err(STOPPING.to_owned()),
+        }
+    }
+}
+
+const STOPPING: &str = "the agent is stopping";
+
 /// Levels in our words: OVS's own are taken, too, for everything at once, as in `ANY:ANY:dbg`.
 fn vlog_levels(spec: &str) -> &str {
     let is_any = |word: &str| word.eq_ignore_ascii_case("any") || ["console", "syslog", "file"].contains(&word);
@@ -200,5 +217,41 @@ fn vlog_levels(spec: &str) -> &str {
         "dbg" => "debug",
         "emer" | "err" => "error",
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use super::*;
+
+    /// An answer that nobody wants any more.
+    struct Unwanted;
+
+    impl fmt::Write for Unwanted {
+        fn write_str(&mut self, _: &str) -> fmt::Result {
+            Err(fmt::Error)
+        }
+    }
+
+    impl Output for Unwanted {
+        fn flush(&mut self) -> fmt::Result {
+            Err(fmt::Error)
+        }
+
+        fn is_wanted(&self) -> bool {
+            false
+        }
+
+        fn defer(&mut self) {}
+    }
+
+    #[test]
+    fn nobody_waits_for_a_reload_that_hangs_once_its_client_is_gone() {
+        let (answer, answered) = crossbeam_channel::bounded(1);
+        outcome(&answered, &Unwanted).unwrap_err();
+        answer.send(Ok("changed: port".to_owned())).unwrap();
+        assert_eq!(outcome(&answered, &String::new()).unwrap(), "changed: port");
     }
 }

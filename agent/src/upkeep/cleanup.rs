@@ -71,7 +71,7 @@ pub fn clean_up(agent: &Agent) -> Result<Vec<String>, Left> {
         for mirror in agent.objects().mirrors() {
             // Out of the device only: one that came at run time is there again at the next start.
             if let Err(refusal) = mirrors.remove_mirror(&mirror.name) {
-                tracing::error!("mirror {}: {refusal}", mirror.name);
+                tracing::error!("mirror {} is left in the device: {refusal}", mirror.name);
             }
         }
     }
