@@ -4,9 +4,9 @@ use std::fs;
 
 use sluice_flow::port::PortKind;
 use sluice_host::run_dir::pidfile;
-use sluice_preflight::{Check, Machine, Setup, Verdict, foreign_offload, look};
+use sluice_preflight::{Check, FlowsOfOvs, Machine, Setup, Verdict, foreign_offload, look};
 
-use crate::config::Config;
+use crate::config::{Config, OvsSource};
 
 /// Looks at the machine for what a configuration needs. Nothing is changed.
 pub fn preflight(config: &Config) -> Vec<Check> {
@@ -31,8 +31,13 @@ fn setup(config: &Config) -> Setup<'_> {
         device: &config.device,
         needs: config.backend.needs(),
         ports: ports.collect(),
+        flows_of_ovs: config.sources.ovs.as_ref().map_or(FlowsOfOvs::Left, taken_from_ovs),
         agent: running_agent(config),
     }
+}
+
+const fn taken_from_ovs(source: &OvsSource) -> FlowsOfOvs {
+    if source.handed_over { FlowsOfOvs::HandedOver } else { FlowsOfOvs::Read }
 }
 
 /// The agent with this run folder, if one is running.

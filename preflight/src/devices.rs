@@ -7,9 +7,9 @@ use sluice_netdev::{
     filters_in_hardware, has_feature,
 };
 
-use crate::Setup;
 use crate::check::Check;
 use crate::machine::Machine;
+use crate::{FlowsOfOvs, Setup};
 
 /// The network devices of this namespace, and those of the ports among them.
 #[derive(Default)]
@@ -19,6 +19,8 @@ pub(crate) struct Devices {
     pub(crate) failure: Option<Check>,
     /// Ports, each with whether Sluice makes its device.
     wanted: Vec<(String, bool)>,
+    /// Whether more ports come with the flows of an Open vSwitch.
+    more_come: bool,
     /// Driver and firmware by the name of a device.
     drivers: BTreeMap<String, Driver>,
 }
@@ -42,7 +44,8 @@ impl Devices {
             Some((name.clone(), Driver { name: driver, firmware }))
         };
         let drivers = setup.ports.iter().filter_map(of_port).collect();
-        Self { monitor, failure, wanted: setup.ports.clone(), drivers }
+        let more_come = setup.flows_of_ovs != FlowsOfOvs::Left;
+        Self { monitor, failure, wanted: setup.ports.clone(), more_come, drivers }
     }
 
     fn links(&self) -> Option<&Links> {
@@ -87,6 +90,9 @@ impl Devices {
             .collect();
         if checks.is_empty() {
             checks.push(match self.wanted.len() {
+                0 if self.more_come => {
+                    Check::ok(NAME, "none are configured; those of Open vSwitch come with its flows")
+                }
                 0 => Check::warn(NAME, "none are configured", "[[port]] in the configuration, or `sluice add-port`"),
                 count => Check::ok(NAME, format!("{count} configured, and all are there")),
             });
@@ -246,4 +252,25 @@ fn pci_address(machine: &Machine, device: &str) -> Option<String> {
         return Some(device.to_owned());
     }
     ["infiniband", "net"].into_iter().find_map(|class| machine.target(format!("/sys/class/{class}/{device}/device")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Verdict;
+
+    #[test]
+    fn nobody_is_told_to_configure_ports_that_open_vswitch_brings() {
+        let said = |flows_of_ovs| {
+            let setup =
+                Setup { backend: "tc", device: "tc0", needs: &[], ports: Vec::new(), flows_of_ovs, agent: None };
+            let checks = Devices::read(&Machine::default(), &setup).ports();
+            checks.into_iter().next().map(|check| check.verdict)
+        };
+        // Where there is no netlink there is nothing to be said.
+        if let Some(verdict) = said(FlowsOfOvs::Left) {
+            assert_eq!(verdict, Verdict::Warn);
+            assert_eq!([FlowsOfOvs::Read, FlowsOfOvs::HandedOver].map(said), [Some(Verdict::Ok); 2]);
+        }
+    }
 }

@@ -5,10 +5,11 @@
 //!
 //! ```no_run
 //! use sluice_flow::backend::Need;
-//! use sluice_preflight::{Machine, Setup, Verdict, look};
+//! use sluice_preflight::{FlowsOfOvs, Machine, Setup, Verdict, look};
 //!
 //! let needs = &[Need::Capability { name: "CAP_NET_ADMIN", bit: 12 }];
-//! let setup = Setup { backend: "tc", device: "tc0", needs, ports: vec![("p0".into(), false)], agent: None };
+//! let (ports, flows_of_ovs) = (vec![("p0".into(), false)], FlowsOfOvs::Left);
+//! let setup = Setup { backend: "tc", device: "tc0", needs, ports, flows_of_ovs, agent: None };
 //! for check in look(&Machine::default(), &setup) {
 //!     println!("{check}");
 //!     assert_ne!(check.verdict, Verdict::Refuses);
@@ -43,8 +44,22 @@ pub struct Setup<'a> {
     pub needs: &'a [Need],
     /// The ports, each with whether Sluice makes its network device itself, as it does for tunnels.
     pub ports: Vec<(String, bool)>,
+    /// Whether the agent takes the flows of an Open vSwitch.
+    pub flows_of_ovs: FlowsOfOvs,
     /// The process of the agent if it runs, whose limits count then; otherwise those of this process do.
     pub agent: Option<u32>,
+}
+
+/// Whether the agent takes the flows of an Open vSwitch (`[source.ovs]`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlowsOfOvs {
+    /// It has flows of its own only.
+    #[default]
+    Left,
+    /// It reads them from the kernel's datapath.
+    Read,
+    /// It has them handed over.
+    HandedOver,
 }
 
 /// Looks, and says what was found, in the order in which one would mend it.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::Setup;
 use crate::check::Check;
 use crate::machine::Machine;
+use crate::{FlowsOfOvs, Setup};
 
 const NAME: &str = "foreign offload";
 
@@ -37,13 +37,42 @@ pub fn check(machine: &Machine, setup: &Setup<'_>) -> Check {
             );
         }
     };
-    if !answer.offloads {
-        return Check::ok(NAME, format!("ovs-vswitchd (process {pid}) keeps to software: hw-offload is not \"true\""));
-    }
-    if answer.hands_over {
-        let finding =
-            format!("ovs-vswitchd (process {pid}) hands its flows over: its first hw-offload-priority is sluice");
-        return Check::ok(NAME, finding);
+    let vswitchd = format!("ovs-vswitchd (process {pid})");
+    let hand_over = "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true other_config:hw-offload-priority=sluice, and restart \
+                     Open vSwitch";
+    let off = "ovs-vsctl set Open_vSwitch . other_config:hw-offload=false, and restart Open vSwitch";
+    match (answer.offloads, answer.hands_over, setup.flows_of_ovs) {
+        (false, _, FlowsOfOvs::HandedOver) => {
+            let finding = format!(
+                "{vswitchd} keeps to software: hw-offload is not \"true\", so that it hands no flow over, and Sluice gets none"
+            );
+            return Check::refuses(NAME, finding, hand_over);
+        }
+        (false, ..) => {
+            return Check::ok(NAME, format!("{vswitchd} keeps to software: hw-offload is not \"true\""));
+        }
+        (true, true, FlowsOfOvs::Read) => {
+            let finding =
+                format!("{vswitchd} hands its flows over, and Sluice does not take them: it reads what is left");
+            return Check::warn(NAME, finding, format!("handed_over = true in [source.ovs]; or {off}"));
+        }
+        (true, true, _) => {
+            let finding = format!("{vswitchd} hands its flows over: its first hw-offload-priority is sluice");
+            return Check::ok(NAME, finding);
+        }
+        (true, false, FlowsOfOvs::Read) => {
+            let finding = format!(
+                "{vswitchd} puts its flows into tc itself: Sluice sees only those that tc refuses, and both install rules at the same ports"
+            );
+            return Check::refuses(NAME, finding, off);
+        }
+        (true, false, FlowsOfOvs::HandedOver) => {
+            let finding = format!(
+                "{vswitchd} puts its flows into tc itself, and hands none over: its first hw-offload-priority is not sluice"
+            );
+            return Check::refuses(NAME, finding, hand_over);
+        }
+        (true, false, FlowsOfOvs::Left) => {}
     }
     let shared: Vec<_> = setup
         .ports
@@ -51,17 +80,16 @@ pub fn check(machine: &Machine, setup: &Setup<'_>) -> Check {
         .filter(|(port, _)| answer.interfaces.contains(port))
         .map(|(port, _)| port.as_str())
         .collect();
-    let off = "ovs-vsctl set Open_vSwitch . other_config:hw-offload=false, and restart Open vSwitch";
     if shared.is_empty() {
         return Check::warn(
             NAME,
-            format!("ovs-vswitchd (process {pid}) offloads flows; none of the ports of Sluice is its own"),
+            format!("{vswitchd} offloads flows; none of the ports of Sluice is its own"),
             format!("if both use one NIC: {off}"),
         );
     }
     Check::refuses(
         NAME,
-        format!("ovs-vswitchd (process {pid}) offloads flows at ports of Sluice: {}", shared.join(", ")),
+        format!("{vswitchd} offloads flows at ports of Sluice: {}", shared.join(", ")),
         format!("{off}, or take the ports out of its bridges"),
     )
 }
@@ -118,6 +146,11 @@ mod tests {
 
     /// What is said of an ovs-vswitchd with these settings, which has an interface p0.
     fn found(settings: Value) -> Check {
+        found_by(FlowsOfOvs::Left, settings)
+    }
+
+    /// The same of an agent that takes its flows or does not.
+    fn found_by(flows_of_ovs: FlowsOfOvs, settings: Value) -> Check {
         let folder = tempfile::tempdir().unwrap();
         let machine = Machine { root: folder.path().into(), ovs_run_dir: folder.path().into() };
         fs::create_dir_all(machine.path("/proc/77")).unwrap();
@@ -132,7 +165,8 @@ mod tests {
             assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
             stream.write_all(reply.as_bytes()).unwrap();
         });
-        let setup = Setup { backend: "tc", device: "tc0", needs: &[], ports: vec![("p0".into(), false)], agent: None };
+        let ports = vec![("p0".into(), false)];
+        let setup = Setup { backend: "tc", device: "tc0", needs: &[], ports, flows_of_ovs, agent: None };
         let check = check(&machine, &setup);
         database.join().unwrap();
         check
@@ -149,5 +183,29 @@ mod tests {
         }
         let kept = found(json!([["hw-offload", "false"], ["hw-offload-priority", "sluice"]]));
         assert!(kept.verdict == Verdict::Ok && kept.finding.contains("keeps to software"), "{kept}");
+    }
+
+    #[test]
+    fn an_open_vswitch_that_does_not_give_its_flows_as_the_configuration_wants_them_is_told_with_what_follows() {
+        let (on, ours) = (["hw-offload", "true"], ["hw-offload-priority", "sluice"]);
+        let said = |flows_of_ovs, settings| {
+            let Check { verdict, finding, cure, .. } = found_by(flows_of_ovs, settings);
+            (verdict, finding, cure.unwrap_or_default())
+        };
+        let (verdict, finding, cure) = said(FlowsOfOvs::Read, json!([on]));
+        assert_eq!(verdict, Verdict::Refuses, "{finding}");
+        assert!(
+            finding.ends_with("both install rules at the same ports") && cure.contains("hw-offload=false"),
+            "{cure}"
+        );
+        let (verdict, finding, cure) = said(FlowsOfOvs::HandedOver, json!([on]));
+        assert_eq!(verdict, Verdict::Refuses, "{finding}");
+        assert!(finding.contains("hands none over") && cure.contains("hw-offload-priority=sluice"), "{finding}");
+        let (verdict, finding, _) = said(FlowsOfOvs::HandedOver, json!([ours]));
+        assert!(verdict == Verdict::Refuses && finding.contains("Sluice gets none"), "{finding}");
+        let (verdict, finding, _) = said(FlowsOfOvs::Read, json!([on, ours]));
+        assert!(verdict == Verdict::Warn && finding.contains("does not take them"), "{finding}");
+        assert_eq!(said(FlowsOfOvs::HandedOver, json!([on, ours])).0, Verdict::Ok);
+        assert_eq!(said(FlowsOfOvs::Read, json!([])).0, Verdict::Ok);
     }
 }
