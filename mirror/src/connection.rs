@@ -167,6 +167,27 @@ pub struct Connection {
     _place: Option<Place>,
 }
 
+/// What tells of a connection, apart from its queue pair.
+pub struct Watched {
+    /// Where all its completions go.
+    pub completions: CompletionQueue,
+    /// The other end, as the log is to call it.
+    pub peer: String,
+    /// Tells that the connection is over, sooner than requests fail.
+    pub gone: Gone,
+    /// Free for another one afterwards.
+    _place: Option<Place>,
+}
+
+impl Connection {
+    /// Takes the queue pair out, for one that shares it with another thread. The connection ends when that is dropped.
+    #[must_use]
+    pub fn split(self) -> (QueuePair, Watched) {
+        let Self { pair, completions, peer, gone, _place, .. } = self;
+        (pair, Watched { completions, peer, gone, _place })
+    }
+}
+
 impl fmt::Debug for Connection {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Connection").field("peer", &self.peer).field("agreed", &self.agreed).finish_non_exhaustive()

@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod accounts;
+mod answers;
 mod capture;
 mod files;
 mod mark;
@@ -35,7 +36,8 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use self::session::{End, GRANTS, Session};
+use self::answers::GRANTS;
+use self::session::{End, Session};
 use self::writer::Writer;
 use crate::connection::{Capacity, ConnectError, Connector, DeviceGone, Left, Local};
 use crate::wire::{CLASSES, HEADER};

@@ -2,6 +2,7 @@
 //!
 //! Sessions hand it jobs, at most as many as they have granted. It may block in a slow disk or pipe; sessions then grant no more credit.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +11,10 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, select_biased, unbounded};
 use parking_lot::Mutex;
-use sluice_control::mirror::{CLASSES, Class};
-use tokio::sync::{mpsc, oneshot};
+use sluice_control::mirror::Class;
+use tokio::sync::oneshot;
 
+use super::answers::Answers;
 use super::metrics::CollectorMetrics;
 use super::output::{Output, Outputs};
 use super::senders::Batch;
@@ -24,12 +26,39 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// What a session wants done.
 pub(super) enum Job {
-    /// A sender says who it is; the answer is [`Done::Welcome`].
-    Hello { sender: u64, hello: Hello, is_first: bool, done: mpsc::UnboundedSender<Done> },
+    /// A sender says who it is.
+    Hello { sender: u64, hellos: FirstHellos },
+    /// It says so again, since its ports have changed.
+    Ports { sender: u64, hello: Hello, answers: Arc<Answers> },
     /// Drops that a sender has counted.
     Drops { sender: u64, drops: LatestDrops },
-    /// Frames; the answer is [`Done::Batch`].
-    Batch { batch: Batch, message: Message, done: mpsc::UnboundedSender<Done> },
+    /// Frames.
+    Batch { batch: Batch, message: Message, answers: Arc<Answers> },
+}
+
+/// The first hello of each connection that the thread has not taken, by the number of the sender. A sender whose hello has no answer leaves and
+/// comes again: a job for each would take ever more memory while the output stands still.
+#[derive(Clone, Default)]
+pub(super) struct FirstHellos(Arc<Mutex<HashMap<u64, FirstHello>>>);
+
+/// The latest hello, and all connections that wait for the answer.
+struct FirstHello {
+    hello: Hello,
+    waiting: Vec<Arc<Answers>>,
+}
+
+impl FirstHellos {
+    /// Takes a hello in place of one that still waits. Returns whether there was none.
+    fn put(&self, sender: u64, hello: Hello, answers: &Arc<Answers>) -> bool {
+        let mut all = self.0.lock();
+        let earlier = all.remove(&sender);
+        let is_first = earlier.is_none();
+        let mut waiting = earlier.map_or_else(Vec::new, |earlier| earlier.waiting);
+        waiting.retain(|answers| !answers.is_closed());
+        waiting.push(Arc::clone(answers));
+        all.insert(sender, FirstHello { hello, waiting });
+        is_first
+    }
 }
 
 /// The latest drops that a session was told of and that the thread has not taken. They come with every heartbeat, for which a sender needs no
@@ -53,22 +82,24 @@ impl Message {
     }
 }
 
-/// What was done.
-pub(super) enum Done {
-    /// The sender is known; of each class, up to which frame it was taken over.
-    Welcome([u64; CLASSES]),
-    /// A batch was taken over, up to that sequence number; the memory of its message is free.
-    Batch { class: Class, acknowledged: u64, message: Message },
-}
-
 /// The way to the thread. Copies lead to the same.
 #[derive(Clone)]
 pub(super) struct Jobs {
     urgent: Sender<Job>,
     others: Sender<Job>,
+    hellos: FirstHellos,
 }
 
 impl Jobs {
+    /// Hands a hello over.
+    pub(super) fn submit_hello(&self, sender: u64, hello: Hello, is_first: bool, answers: &Arc<Answers>) {
+        if !is_first {
+            self.submit(Job::Ports { sender, hello, answers: Arc::clone(answers) });
+        } else if self.hellos.put(sender, hello, answers) {
+            self.submit(Job::Hello { sender, hellos: self.hellos.clone() });
+        }
+    }
+
     /// Hands drops of a sender over, in place of those that still wait.
     pub(super) fn submit_drops(&self, sender: u64, latest: &LatestDrops, drops: ClassDrops) {
         if latest.0.lock().replace(drops).is_none() {
@@ -80,9 +111,10 @@ impl Jobs {
     pub(super) fn submit(&self, job: Job) {
         let urgent = match &job {
             Job::Batch { batch, .. } => matches!(batch.class, Class::Bfd | Class::Lacp),
-            // The ports that batches behind it name. The first one comes after what an earlier connection of the sender brought.
-            Job::Hello { is_first, .. } => !is_first,
-            Job::Drops { .. } => false,
+            // Batches behind it name these ports.
+            Job::Ports { .. } => true,
+            // It comes after what an earlier connection of the sender brought.
+            Job::Hello { .. } | Job::Drops { .. } => false,
         };
         let queue = if urgent { &self.urgent } else { &self.others };
         // The thread has ended, and with it the collector.
@@ -118,7 +150,7 @@ impl Writer {
                 output.finish();
             }
         })?;
-        let jobs = Some(Jobs { urgent, others });
+        let jobs = Some(Jobs { urgent, others, hellos: FirstHellos::default() });
         Ok(Self { jobs, stop: Some(stop), is_abandoned, thread: Some(thread), failed })
     }
 
@@ -192,21 +224,24 @@ fn run(
 
 fn take(output: &mut Output, job: Job) -> io::Result<()> {
     match job {
-        Job::Hello { sender, hello, done, .. } => {
-            let acknowledged = output.hello(sender, hello);
-            // The session may be over.
-            done.send(Done::Welcome(acknowledged)).unwrap_or_default();
+        Job::Hello { sender, hellos } => {
+            let waits = hellos.0.lock().remove(&sender);
+            if let Some(FirstHello { hello, waiting }) = waits {
+                let acknowledged = output.hello(sender, hello);
+                waiting.iter().for_each(|answers| answers.welcome(acknowledged));
+            }
         }
+        Job::Ports { sender, hello, answers } => answers.welcome(output.hello(sender, hello)),
         Job::Drops { sender, drops } => {
             let drops = drops.0.lock().take();
             output.drops(sender, &drops.unwrap_or_default());
             // These come with every heartbeat, so that there may be no pause in which to look.
             output.rotate();
         }
-        Job::Batch { batch, message, done } => {
+        Job::Batch { batch, message, answers } => {
             let payload = message.bytes().get(HEADER..).unwrap_or_default();
             let acknowledged = output.batch(&batch, payload)?;
-            done.send(Done::Batch { class: batch.class, acknowledged, message }).unwrap_or_default();
+            answers.written(batch.class, acknowledged, message);
         }
     }
     Ok(())
@@ -220,7 +255,7 @@ mod tests {
     #[test]
     fn drops_that_are_told_again_and_again_wait_for_a_thread_that_stands_still_once() {
         let (urgent, others) = (unbounded().0, unbounded());
-        let jobs = Jobs { urgent, others: others.0 };
+        let jobs = Jobs { urgent, others: others.0, hellos: FirstHellos::default() };
         let drops = |count| {
             let mut drops = Drops::default();
             drops[Cause::RingFull] = count;
@@ -236,5 +271,26 @@ mod tests {
         };
         assert_eq!(taken(1, 1000), Some(drops(1000)));
         assert_eq!(taken(1001, 1001), Some(drops(1001)));
+    }
+
+    #[test]
+    fn a_sender_that_comes_again_and_again_to_a_thread_that_stands_still_waits_there_once_with_its_latest_hello() {
+        let (urgent, others) = (unbounded().0, unbounded());
+        let jobs = Jobs { urgent, others: others.0, hellos: FirstHellos::default() };
+        let waiting = others.1;
+        let named = |count: u64| Hello { name: format!("the {count}th"), ..Hello::default() };
+        let left = || Arc::new(Answers::closed());
+        (1..=1000).for_each(|count| jobs.submit_hello(7, named(count), true, &left()));
+        jobs.submit_hello(8, named(1), true, &left());
+        let mut taken = Vec::new();
+        while let Ok(job) = waiting.try_recv() {
+            let Job::Hello { sender, hellos } = job else { panic!("another job") };
+            let FirstHello { hello, waiting } = hellos.0.lock().remove(&sender).unwrap();
+            taken.push((sender, hello, waiting.len()));
+        }
+        assert_eq!(taken, [(7, named(1000), 1), (8, named(1), 1)]);
+        // What comes later is another job.
+        jobs.submit_hello(7, named(1001), true, &left());
+        assert_eq!(waiting.len(), 1);
     }
 }

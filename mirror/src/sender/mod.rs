@@ -200,11 +200,13 @@ impl Sender {
             }
         }
         self.give_back();
+        session.want_completions(self.queues.iter().any(ClassQueue::is_held_by_device));
         let Some(longest) = session.longest() else { return Ok(()) };
         let are_ports_told = self.told.iter().copied().eq(self.sources.iter().map(|source| source.revision()));
         if !are_ports_told {
             // A frame must not come before the name of its port: it waits as well until a heartbeat is answered.
             if !session.may_send_control() {
+                session.want_completions(true);
                 return Ok(());
             }
             self.greet(Some(session))?;
@@ -217,6 +219,9 @@ impl Sender {
                     self.sources[source].give_back(class, buffer);
                 }
                 if !session.has_room(class) {
+                    if queue.may_post() {
+                        session.want_completions(true);
+                    }
                     break;
                 }
                 let Some(posted) = queue.post() else { break };

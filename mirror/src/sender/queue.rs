@@ -93,13 +93,24 @@ impl<B> ClassQueue<B> {
         self.batches.push_back(Queued { facts, sequence: None, given_up, source, memory: Some(memory) });
     }
 
+    /// Whether there is a batch that [`ClassQueue::post`] would take.
+    pub(super) fn may_post(&self) -> bool {
+        self.batches.get(self.posted).is_some_and(|batch| batch.memory.is_some() && self.has_credit(batch))
+    }
+
+    fn has_credit(&self, batch: &Queued<B>) -> bool {
+        let bytes = self.used_bytes.saturating_add(message_bytes(batch.facts.length));
+        self.used_messages < self.granted.messages && bytes <= self.granted.bytes
+    }
+
     /// Takes the memory of the next batch that there is credit for, to be posted with its sequence number.
     pub(super) fn post(&mut self) -> Option<Posted<B>> {
+        if !self.may_post() {
+            return None;
+        }
         let batch = self.batches.get_mut(self.posted)?;
         let bytes = message_bytes(batch.facts.length);
-        let has_credit =
-            self.used_messages < self.granted.messages && self.used_bytes.saturating_add(bytes) <= self.granted.bytes;
-        let memory = batch.memory.take_if(|_| has_credit)?;
+        let memory = batch.memory.take()?;
         self.used_messages += 1;
         self.used_bytes += bytes;
         self.posted += 1;
@@ -136,14 +147,23 @@ impl<B> ClassQueue<B> {
 
     /// Takes the next batch out that was acknowledged, and that the device does not have: its frames, source and memory, if that is left.
     pub(super) fn acknowledged(&mut self) -> Option<(Facts, usize, Option<B>)> {
-        let first = self.batches.front()?;
-        let is_with_device = first.memory.is_none() && self.posted > 0;
-        if is_with_device || first.end().is_none_or(|end| end > self.granted.acknowledged) {
+        if self.is_held_by_device() || !self.is_first_acknowledged() {
             return None;
         }
         let batch = self.batches.pop_front()?;
         self.posted = self.posted.saturating_sub(1);
         Some((batch.facts, batch.source, batch.memory))
+    }
+
+    fn is_first_acknowledged(&self) -> bool {
+        let end = self.batches.front().and_then(Queued::end);
+        end.is_some_and(|end| end <= self.granted.acknowledged)
+    }
+
+    /// Whether the next batch was acknowledged, and is not [given back](Self::acknowledged) before the device is done with it.
+    pub(super) fn is_held_by_device(&self) -> bool {
+        let is_with_device = self.posted > 0 && self.batches.front().is_some_and(|first| first.memory.is_none());
+        is_with_device && self.is_first_acknowledged()
     }
 
     /// Takes the next batch out that was not posted in this connection and whose message would be longer than this.
@@ -272,7 +292,9 @@ mod tests {
         queue.returned(second.sequence, second.memory);
         queue.grant(credit(2, 3)).unwrap();
         assert!(queue.acknowledged().is_none(), "the device still has the first one");
+        assert!(queue.is_held_by_device());
         queue.returned(first.sequence, first.memory);
+        assert!(!queue.is_held_by_device());
         assert_eq!(queue.acknowledged().map(|(_, source, memory)| (source, memory)), Some((5, Some(1))));
         assert_eq!(queue.acknowledged().map(|(_, source, memory)| (source, memory)), Some((5, Some(2))));
         assert!(queue.acknowledged().is_none());

@@ -12,7 +12,8 @@ use crate::verbs::{
     Sent,
 };
 use crate::wire::{
-    CLASSES, Drops, GIVEN_UP, Grant, HEADER, HEARTBEAT, Header, Hello, Kind, PROBE, WireError, write_heartbeat,
+    CLASSES, Drops, GIVEN_UP, Grant, HEADER, HEARTBEAT, Header, Hello, Kind, PROBE, SOLICITED, WireError,
+    write_heartbeat,
 };
 
 /// For how long a collector may leave a heartbeat without an answer.
@@ -54,6 +55,8 @@ pub(super) struct Session {
     longest: Option<u64>,
     completions: Vec<Completion>,
     grants: u32,
+    /// Something waits until the device is done with what it has.
+    wants_completions: bool,
 }
 
 /// Messages of a class that the device has, and the bytes of their batches.
@@ -110,6 +113,7 @@ impl Session {
             longest: None,
             completions: Vec::new(),
             grants: local.capacity().receives,
+            wants_completions: false,
         })
     }
 
@@ -124,9 +128,14 @@ impl Session {
 
     /// Waits until the device or the other end tells of something, and takes it. Nothing is lost if this is dropped before it is done.
     pub(super) async fn happened(&mut self) -> Result<(), SessionError> {
-        let Connection { completions, gone, .. } = &mut self.connection;
+        let Connection { completions, gone, agreed, .. } = &mut self.connection;
+        let told = &mut self.completions;
+        // That a batch was sent need not be known before it is acknowledged, unless something waits for that.
+        let is_any_wanted = agreed.terms.features & SOLICITED == 0 || self.wants_completions || self.is_probing;
+        let next =
+            async { if is_any_wanted { completions.next(told).await } else { completions.next_solicited(told).await } };
         tokio::select! {
-            told = completions.next(&mut self.completions) => {
+            told = next => {
                 told?;
             }
             why = gone => return Err(why.into()),
@@ -212,6 +221,11 @@ impl Session {
         is_short && !self.headers.is_empty()
     }
 
+    /// Notes whether something waits until the device is done with what it has.
+    pub(super) fn want_completions(&mut self, wants_completions: bool) {
+        self.wants_completions = wants_completions;
+    }
+
     /// Adds a batch to what is to be posted.
     pub(super) fn batch(&mut self, class: Class, posted: Posted<Buffer>, drops: Drops) {
         let Some(mut header) = self.headers.pop() else { return };
@@ -229,7 +243,7 @@ impl Session {
             immediate: None,
             payload: Payload::Buffers(vec![header, payload]),
             is_signalled: false,
-            is_solicited: false,
+            is_solicited: true,
         });
     }
 
@@ -290,7 +304,7 @@ impl Session {
             immediate: None,
             payload: Payload::Buffers(vec![buffer]),
             is_signalled: false,
-            is_solicited: false,
+            is_solicited: true,
         });
         self.post()
     }

@@ -45,7 +45,8 @@ struct Events {
     channel: CompletionChannel,
     number: usize,
     told: Arc<Told>,
-    /// What the device was asked to tell of, whether of solicited messages only, until its event for that is taken.
+    /// What the device was asked to tell of, whether of solicited messages only, until its event for that is taken. To be told of all is to
+    /// be told of those, too.
     asked: Mutex<Option<bool>>,
 }
 
@@ -94,7 +95,7 @@ impl CompletionQueue {
         self.wait(completions, false).await
     }
 
-    /// The same, but is woken by solicited messages and by failures only.
+    /// The same, but is woken by solicited messages and by failures only, and by what [`CompletionQueue::next`] has asked for and not seen.
     ///
     /// # Errors
     /// As [`CompletionQueue::next`].
@@ -113,7 +114,8 @@ impl CompletionQueue {
             }
             // A device that was asked has an event for whatever came since, or will have one: to ask it again at each wait, as long as none
             // was taken, would cost a call of the kernel each time.
-            if *events.asked.lock() != Some(only_solicited) {
+            let is_asked = events.asked.lock().is_some_and(|asked| only_solicited || !asked);
+            if !is_asked {
                 // SAFETY: the queue exists.
                 done(CALL, unsafe { sys::ibv_req_notify_cq(self.raw(), only_solicited.into()) })?;
                 *events.asked.lock() = Some(only_solicited);

@@ -33,7 +33,7 @@ use crate::terms::Terms;
 #[must_use]
 pub fn terms() -> Terms {
     #[expect(clippy::cast_possible_truncation, reason = "there are not so many classes")]
-    Terms { features: FRAMES | RING | PROBE | GIVEN_UP, classes: CLASSES as u8 }
+    Terms { features: FRAMES | RING | PROBE | GIVEN_UP | SOLICITED, classes: CLASSES as u8 }
 }
 
 /// Feature: batches of [`Layout::Frames`].
@@ -48,6 +48,9 @@ pub const PROBE: u32 = 4;
 
 /// Feature: a batch says how many frames before it the sender has given up, so that they are not counted as missing, too.
 pub const GIVEN_UP: u32 = 8;
+
+/// Feature: all messages of this end are solicited, so that the other one need not be woken for what it has sent itself.
+pub const SOLICITED: u32 = 16;
 
 /// Why bytes of the other end are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

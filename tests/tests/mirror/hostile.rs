@@ -47,24 +47,34 @@ impl Peer {
             immediate: None,
             payload: Payload::Buffers(vec![buffer]),
             is_signalled: true,
-            is_solicited: false,
+            is_solicited: true,
         };
         self.connection.pair.send(vec![request]).unwrap();
     }
 
     /// Says who it is, and waits to be welcome.
     async fn hello(&self, sender: u64) -> Grant {
+        self.greet(sender);
+        self.grants().await[0]
+    }
+
+    fn greet(&self, sender: u64) {
         let hello = Hello { grants: 64, name: "peer".to_owned(), ports: Vec::new() };
         self.send(&message(sender, Kind::Hello, &hello.bytes(1000)));
-        loop {
-            let mut told = Vec::new();
+    }
+
+    /// Waits for the next grants.
+    async fn grants(&self) -> Vec<Grant> {
+        let (mut told, mut grants) = (Vec::new(), Vec::new());
+        while grants.is_empty() {
             self.connection.completions.next(&mut told).await.unwrap();
-            for completion in told {
+            for completion in told.drain(..) {
                 if let Outcome::Received(received) = completion.outcome {
-                    return Grant::parse(&received.buffers[0][..received.length]).unwrap();
+                    grants.push(Grant::parse(&received.buffers[0][..received.length]).unwrap());
                 }
             }
         }
+        grants
     }
 
     /// Waits until the collector has ended the connection.
@@ -184,6 +194,66 @@ fn a_sender_that_sends_more_than_it_was_granted_is_refused() {
             drop(goes_on);
             // What was granted was taken.
             assert_eq!(peer.hello(1).await.classes[0].acknowledged, 4);
+            collector.stop().await;
+        });
+    });
+}
+
+#[test]
+fn what_is_granted_again_comes_for_half_of_the_credit_at_a_time_and_all_of_it_with_the_last_batch() {
+    let name =
+        "hostile::what_is_granted_again_comes_for_half_of_the_credit_at_a_time_and_all_of_it_with_the_last_batch";
+    on_device("bluefield-3", name, |_| {
+        play(async {
+            let rig = Rig::new();
+            // Stands still at the first batch.
+            let (pipe, _written, goes_on) = pipe(100);
+            let collector = rig.collect_into_pipe(pipe).await;
+            let peer = Peer::connect(&rig).await;
+            assert_eq!(peer.hello(1).await.classes[0].messages, 4);
+            (0..4).for_each(|sequence| peer.send(&message(1, batch(1, sequence), &[0; 40])));
+            // A heartbeat is answered all the same, and then the batches before it have come, too.
+            peer.send(&message(1, Kind::Heartbeat, &[0; 9 * 8 * CAUSES]));
+            let [answer] = peer.grants().await[..] else { panic!("one answer") };
+            assert_eq!((answer.controls, answer.classes[0].messages), (2, 4));
+            drop(goes_on);
+            let mut grants = Vec::new();
+            while grants.last().is_none_or(|grant: &Grant| grant.classes[0].messages < 8) {
+                grants.extend(peer.grants().await);
+            }
+            let granted: Vec<_> =
+                grants.iter().map(|grant| (grant.classes[0].messages, grant.classes[0].acknowledged)).collect();
+            assert_eq!(granted, [(6, 2), (8, 4)]);
+            // One that comes alone is granted again at once.
+            for sequence in 4..20 {
+                peer.send(&message(1, batch(1, sequence), &[0; 40]));
+                let [grant] = peer.grants().await[..] else { panic!("one grant") };
+                assert_eq!((grant.classes[0].messages, grant.classes[0].acknowledged), (sequence + 5, sequence + 1));
+            }
+            collector.stop().await;
+        });
+    });
+}
+
+#[test]
+fn two_connections_of_one_sender_that_wait_for_an_output_are_both_answered() {
+    let name = "hostile::two_connections_of_one_sender_that_wait_for_an_output_are_both_answered";
+    on_device("bluefield-3", name, |_| {
+        play(async {
+            let rig = Rig::new();
+            // Stands still at the first batch.
+            let (pipe, _written, goes_on) = pipe(100);
+            let collector = rig.collect_into_pipe(pipe).await;
+            let first = Peer::connect(&rig).await;
+            first.hello(1).await;
+            first.send(&message(1, batch(1, 0), &[0; 40]));
+            until(|| rig.collected("latency_seconds_count", Class::Arp), |frames| *frames == 1).await;
+            let others = [Peer::connect(&rig).await, Peer::connect(&rig).await];
+            others.iter().for_each(|peer| peer.greet(1));
+            drop(goes_on);
+            for peer in &others {
+                assert_eq!(peer.grants().await[0].classes[0].acknowledged, 1);
+            }
             collector.stop().await;
         });
     });
