@@ -120,7 +120,7 @@ impl Action {
     pub fn sample(ratio: u32, samples: Vec<Self>, next: &Self) -> Result<Self, CallError> {
         const CALL: &str = "mlx5dv_dr_action_create_flow_sampler";
         let Of::Table(table) = &next.0.of else {
-            return Err(CallError { call: CALL, source: io::ErrorKind::InvalidInput.into() });
+            return Err(CallError { call: CALL, source: io::ErrorKind::InvalidInput.into(), answer: None });
         };
         let mut list: Vec<_> = samples.iter().map(Self::raw).collect();
         let mut attributes = SamplerAttributes {
@@ -196,7 +196,7 @@ impl Counts {
     /// Returns the action of a counter.
     pub(super) fn action(&self, index: usize) -> Result<NonNull<RawAction>, CallError> {
         const CALL: &str = "mlx5dv_dr_action_create_flow_counter";
-        let none = || CallError { call: CALL, source: io::ErrorKind::InvalidInput.into() };
+        let none = || CallError { call: CALL, source: io::ErrorKind::InvalidInput.into(), answer: None };
         let place = self.made.get(index).ok_or_else(none)?;
         if place.get().is_null() {
             place.set(create_count(&self.bulk, u32::try_from(index).unwrap_or(u32::MAX)));

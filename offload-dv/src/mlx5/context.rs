@@ -60,7 +60,7 @@ impl Context {
                 output.len(),
             )
         };
-        CallError::check("mlx5dv_devx_general_cmd", code)
+        CallError::check("mlx5dv_devx_general_cmd", code).map_err(|error| error.with_answer(output))
     }
 
     /// Returns the number of an event queue of the kernel's, which queues need that completions go to.

@@ -43,7 +43,8 @@ impl Object {
         let raw = unsafe {
             create(context.raw(), input.as_ptr().cast(), input.len(), output.as_mut_ptr().cast(), output.len())
         };
-        let raw = NonNull::new(raw).ok_or_else(|| CallError::last("mlx5dv_devx_obj_create"))?;
+        let failed = || CallError::last("mlx5dv_devx_obj_create");
+        let raw = NonNull::new(raw).ok_or_else(|| failed().with_answer(output))?;
         Ok(Self(Rc::new(ObjectHandle { raw, context: context.clone() })))
     }
 
@@ -53,7 +54,7 @@ impl Object {
         // SAFETY: input and output are as long as is said, and the object exists.
         let code =
             unsafe { query(self.raw(), input.as_ptr().cast(), input.len(), output.as_mut_ptr().cast(), output.len()) };
-        CallError::check("mlx5dv_devx_obj_query", code)
+        CallError::check("mlx5dv_devx_obj_query", code).map_err(|error| error.with_answer(output))
     }
 
     /// Changes it by a command. `output` is filled with what the device answers.
@@ -62,7 +63,7 @@ impl Object {
         // SAFETY: input and output are as long as is said, and the object exists.
         let code =
             unsafe { modify(self.raw(), input.as_ptr().cast(), input.len(), output.as_mut_ptr().cast(), output.len()) };
-        CallError::check("mlx5dv_devx_obj_modify", code)
+        CallError::check("mlx5dv_devx_obj_modify", code).map_err(|error| error.with_answer(output))
     }
 
     pub(super) fn raw(&self) -> *mut RawObject {

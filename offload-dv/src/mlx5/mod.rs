@@ -24,7 +24,7 @@ pub use self::action::{Action, Counts, Reformat};
 pub use self::answers::{Answer, Answers, Listener};
 pub use self::context::Context;
 pub use self::devx::{Object, Umem};
-pub use self::error::{CallError, Unavailable};
+pub use self::error::{CallError, FirmwareAnswer, Unavailable};
 pub use self::events::{Events, Happened};
 pub use self::layout::LAYOUT;
 pub use self::library::Library;

@@ -189,7 +189,7 @@ impl Shape {
             }
         };
         if list.len() > MOST_ACTIONS {
-            return Err(CallError { call: CALL, source: io::ErrorKind::ArgumentListTooLong.into() });
+            return Err(CallError { call: CALL, source: io::ErrorKind::ArgumentListTooLong.into(), answer: None });
         }
         let create = matcher.functions().mlx5dv_dr_rule_create;
         let actions = list.as_ptr().cast_mut().cast();

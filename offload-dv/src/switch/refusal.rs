@@ -14,6 +14,10 @@ pub(super) fn refuse(error: CallError) -> Refusal {
     const EINVAL: i32 = 22;
     const ENOSPC: i32 = 28;
     const EOPNOTSUPP: i32 = 95;
+    if let Some(answer) = error.answer {
+        let refusal = Refusal::Device { reason: error.to_string().into() };
+        return if answer.is_for_want_of_room() { refusal.until(Cause::Room) } else { refusal };
+    }
     match error.source.raw_os_error() {
         // What it says of masks and lists of actions that it has no entries for.
         Some(EINVAL | EOPNOTSUPP) => {
