@@ -115,6 +115,11 @@ impl Installer {
         self.socket.port()
     }
 
+    /// The name that a device has now.
+    pub fn name_of(&self, interface: u32) -> Result<String, SocketError> {
+        self.socket.name_of(interface)
+    }
+
     /// Makes sure that a device has its hooks. They stay when this is dropped.
     pub fn make_hooks(&mut self, interface: u32) -> Result<(), Refusal> {
         let sequence = self.socket.sequences(1);

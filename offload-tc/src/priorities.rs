@@ -50,6 +50,9 @@ pub struct Priorities {
 pub struct NotOurs;
 
 impl Priorities {
+    /// The priority in front of all rules of mirrors and flows.
+    pub(crate) const IN_FRONT_OF_ALL: u16 = FIRST_OF_MIRRORS - 1;
+
     /// The priorities at which the monitor hears at once of other people's filters: all of mirrors, and the first [`HEARD`]
     /// of each band.
     pub(crate) fn heard() -> Option<HeardPriorities> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use netlink_sys::Socket as Netlink;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use rustix::io::Errno;
+use rustix::net::netdevice::index_to_name;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use sluice_netdev::netlink::attribute::{Malformed, TooLong};
@@ -93,6 +94,11 @@ impl Socket {
     /// The netlink port id, by which notifications name the socket.
     pub(crate) const fn port(&self) -> u32 {
         self.port
+    }
+
+    /// The name that a device has now.
+    pub(crate) fn name_of(&self, interface: u32) -> Result<String, SocketError> {
+        Ok(index_to_name(&self.netlink, interface)?)
     }
 
     /// Reserves `count` sequence numbers, none of them 0, and returns the first.

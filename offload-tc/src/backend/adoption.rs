@@ -11,7 +11,7 @@ use sluice_flow::refusal::Refusal;
 use super::core::Core;
 use super::counted::Counted;
 use super::failure::{self, socket_refusal};
-use super::ledger::chains::{self, EndKind};
+use super::ledger::chains::EndKind;
 use super::ledger::record::{Place, Record, UNCLAIMED};
 use super::read_back::rule::{Content, GuardCheck, ShownFlow, ShownRule, placement_with};
 use super::survey::Survey;
@@ -77,7 +77,9 @@ impl Core {
         survey.taken.iter().for_each(|(priority, protocol)| self.ledger.note_priority(*priority, *protocol));
         orphans.extend(guards.into_iter().map(|guard| guard.id()));
         adoption.orphans = orphans.len();
-        orphans.extend(self.ledger.chains.take_unused(|hook, chain| jumps.contains(&(hook, chain))));
+        let lags = self.ports.load().hooks();
+        let is_used = |hook, chain| jumps.contains(&(hook, chain)) || chain == ChainId::ROOT && lags.contains(&hook);
+        orphans.extend(self.ledger.chains.take_unused(is_used));
         self.renew_ends(&survey.old_ends)?;
         let requests: Vec<_> = orphans.into_iter().map(Request::Delete).collect();
         for result in self.sockets.installer.lock().submit(&requests) {
@@ -114,7 +116,7 @@ impl Core {
             let flow = content.and_then(|content| self.adopt_one(&found, content, &mut |rule| claims.inherit(rule)));
             flows.extend(flow.map(|flow| (hook, flow)));
         }
-        let ends: Vec<_> = survey.others.ends_of(mark).collect();
+        let ends: Vec<_> = survey.others.ends_of(mark).filter(|id| id.chain != ChainId::ROOT.0).collect();
         ends.iter().for_each(|id| self.ledger.chains.adopt_end(id.hook, ChainId(id.chain)));
         self.renew_ends(&ends)?;
         Ok(flows)
@@ -123,11 +125,13 @@ impl Core {
     /// Rewrites the notes of kept chain ends: this agent, current format.
     fn renew_ends(&self, ends: &[FilterId]) -> Result<(), Refusal> {
         let kept = ends.iter().filter(|id| self.ledger.chains.ends_at(id));
-        let plain = EndKind::Plain;
-        let end =
-            |id: &FilterId| Request::Replace(chains::end(id.hook, ChainId(id.chain), plain, self.agent, self.policy));
-        let requests: Vec<_> = kept.map(end).collect();
-        let results = self.sockets.installer.lock().submit(&requests);
+        let mut installer = self.sockets.installer.lock();
+        let end = |id: &FilterId| {
+            let end = self.end(&installer, id.hook, ChainId(id.chain), EndKind::Plain);
+            end.map(Request::Replace)
+        };
+        let requests: Vec<_> = kept.map(end).collect::<Result<_, _>>()?;
+        let results = installer.submit(&requests);
         results.into_iter().try_for_each(|result| result.map(drop))
     }
 

@@ -29,7 +29,8 @@ impl Core {
         let interface = |hook: Hook| match hook {
             Hook::Ingress { interface } | Hook::Egress { interface } | Hook::Block { number: interface } => interface,
         };
-        let at = self.ports.load().get(number).and_then(|attached| Some(attached.device.as_ref()?.device.interface));
+        let device = self.ports.load().get(number).and_then(|attached| Some(attached.device.as_ref()?.device));
+        let at = device.map(|device| device.interface);
         for parked in
             self.ledger.select(|state, record| state == State::Parked && Some(interface(record.place.hook)) == at)
         {
@@ -37,6 +38,7 @@ impl Core {
                 self.report_lost(&entry);
             }
         }
+        device.into_iter().for_each(|device| self.expect_end_at(device.hook()));
         self.restore_mirrors(None);
         self.events.changed(Cause::Port(Some(number)));
         Ok(())
@@ -128,6 +130,7 @@ impl Core {
         let mut mended = match brought {
             Ok(mended) => mended,
             Err(refusal) => {
+                self.give_up_end_at(present.device.hook());
                 tracing::warn!("{} may have devices whose packets meet no rules: {refusal}", attached.port.name);
                 return;
             }
@@ -139,6 +142,7 @@ impl Core {
         }
         let hook = mended.device.hook();
         self.ports.store(self.ports.load().with(Attached { device: Some(mended), ..attached.clone() }));
+        self.expect_end_at(hook);
         self.restore_mirrors(Some(hook));
         self.events.changed(Cause::Port(Some(attached.port.number)));
     }

@@ -11,7 +11,6 @@ use sluice_flow::refusal::Refusal;
 
 use super::core::Core;
 use super::failure::{self, socket_refusal};
-use super::ledger::chains;
 use super::listing::list;
 use crate::dump::Detail;
 use crate::install::Request;
@@ -168,9 +167,10 @@ impl Core {
         let gone = names.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|(id, _)| *id);
         let own_ends = gone.filter(|id| self.ledger.chains.ends_at(id));
         let end = |id: FilterId| {
-            chains::end(id.hook, ChainId(id.chain), self.ledger.chains.kind_of(&id), self.agent, self.policy)
+            let kind = self.ledger.chains.kind_of(&id);
+            self.end(&installer, id.hook, ChainId(id.chain), kind).map(Request::Add)
         };
-        let ends: Vec<_> = own_ends.map(|id| Request::Add(end(id))).collect();
+        let ends: Vec<_> = own_ends.map(end).collect::<Result<_, _>>()?;
         for result in installer.submit(&ends) {
             if let Err(refusal) = result
                 && !failure::is_duplicate(&refusal)

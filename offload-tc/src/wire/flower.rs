@@ -7,6 +7,7 @@ use super::key::{Key, KeyMatch};
 use super::labels::{self, LabelMatch};
 use super::options::Options;
 
+const RECEIVED_BY: u16 = 2;
 const ACTIONS: u16 = 3;
 const FLAGS: u16 = 22;
 const OPTIONS: u16 = 84;
@@ -36,6 +37,8 @@ pub mod flag {
 /// Match and actions of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flower {
+    /// The name of the device by which the packet is being received (`indev`); with a LAG that is a member, and then the LAG itself.
+    pub received_by: Option<Box<str>>,
     /// Keys that are numbers, in the order of the table.
     pub keys: Vec<KeyMatch>,
     /// Options of the tunnel header.
@@ -78,6 +81,9 @@ impl Flower {
 
     /// Writes the options.
     pub fn emit(&self, writer: &mut Writer<'_>) {
+        if let Some(name) = &self.received_by {
+            writer.put_text(RECEIVED_BY, name);
+        }
         self.keys.iter().for_each(|key| key.emit(writer));
         if let Some(OptionsMatch { value, mask }) = &self.options {
             value.emit(OPTIONS, writer);
@@ -113,6 +119,7 @@ impl Flower {
             match (Key::of_attribute(attribute.kind), attribute.kind) {
                 (Some((key, false)), _) => found.keys.push(KeyMatch::exact(key, key.read(&attribute)?)),
                 (Some((key, true)), _) => masks.push((key, key.read(&attribute)?)),
+                (None, RECEIVED_BY) => found.received_by = Some(attribute.text()?.into()),
                 (None, ACTIONS) => found.actions = parse_list(attribute.nested("actions"))?,
                 (None, FLAGS) => found.flags = attribute.u32()?,
                 (None, OPTIONS) => options = Some(Options::parse(&attribute)?),

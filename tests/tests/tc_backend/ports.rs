@@ -24,6 +24,8 @@ stories![
     a_tunnel_device_of_somebody_else_is_used_and_left,
     an_internal_port_sends_and_receives,
     members_of_a_bond_share_their_rules,
+    what_no_rule_of_a_bond_takes_meets_its_mirrors_and_chains_once,
+    what_a_member_receives_that_cannot_have_the_rules_of_its_bond_meets_them_at_the_bond,
     a_device_that_leaves_a_bond_no_longer_has_its_rules,
     a_device_that_left_a_bond_while_no_agent_ran_no_longer_has_its_rules,
     members_of_a_bond_that_is_deleted_no_longer_have_its_rules,
@@ -224,6 +226,53 @@ fn members_of_a_bond_share_their_rules(network: &Network) {
     assert_eq!(device.installed().pop().unwrap().handle, rule.handle);
     device.backend.detach_port(PortNumber(1)).unwrap();
     assert!(!qdiscs(network).contains("ingress"));
+}
+
+fn what_no_rule_of_a_bond_takes_meets_its_mirrors_and_chains_once(network: &Network) {
+    let copies = network.tap();
+    let bond = bond(network, BOND);
+    let mut device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
+    device.attach(2);
+    device.attach(3);
+    device.backend.attach_port(&bond).unwrap();
+    device.open_chain(ChainId(5));
+    let jump = device.install(FROM_BOND, "recirc(5)").unwrap();
+    let every = parse_key("in_port(4)", &()).unwrap().matching;
+    device.mirrors().set_mirror(&Mirror::new("m", every, vec![PortNumber(3)]).unwrap()).unwrap();
+    let mut sum = 0;
+    let mut send = |device: &mut Device| {
+        sum += 3;
+        assert_eq!(network.send(0, 3), [0; 0]);
+        assert_eq!(copies.frames(4).len(), 3);
+        assert_eq!(device.counted()[&jump.id].0, sum);
+        assert_eq!(device.backend.lookup_counters().unwrap().chain_misses, Some(sum));
+    };
+    send(&mut device);
+    let number = network.run("ip -o link show dev bond7").split(':').next().unwrap().to_owned();
+    network.run(&format!("tc filter del block {number} pref 899"));
+    eventually("what keeps them apart is there again", || {
+        device.counted();
+        network.run(&format!("tc filter show block {number} pref 899")).contains("indev bond7")
+    });
+    send(&mut device);
+    device.backend.detach_port(PortNumber(BOND)).unwrap();
+    assert!(!qdiscs(network).contains("ingress"), "it goes with the port");
+}
+
+fn what_a_member_receives_that_cannot_have_the_rules_of_its_bond_meets_them_at_the_bond(network: &Network) {
+    network.run("ip link add bond7 type bond mode active-backup");
+    network.run("ip link set bond7 up");
+    let kind = PortKind::Physical;
+    let bond = Port { number: PortNumber(BOND), name: "bond7".parse().expect("a name"), kind };
+    let mut device = Device::bare(OffloadPolicy::SkipHardware, OWNER);
+    device.attach(2);
+    device.backend.attach_port(&bond).unwrap();
+    device.install(FROM_BOND, "2").unwrap();
+    network.run("tc qdisc add dev p1 clsact");
+    network.run("ip link set p1 down");
+    network.run("ip link set p1 master bond7");
+    network.run("ip link set p1 up");
+    eventually("its packets are forwarded", || network.send(0, 1).len() == 1);
 }
 
 fn a_device_that_leaves_a_bond_no_longer_has_its_rules(network: &Network) {

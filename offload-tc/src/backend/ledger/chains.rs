@@ -12,6 +12,7 @@ use sluice_flow::flow::Flow;
 use sluice_flow::refusal::Refusal;
 
 use crate::marks::AgentId;
+use crate::priorities::Priorities;
 use crate::wire::action::{Action, Conntrack, Control, Cookie, Operation, conntrack_bit};
 use crate::wire::filter::{ANY_PROTOCOL, Filter, FilterId, Hook};
 use crate::wire::flower::Flower;
@@ -22,6 +23,8 @@ use crate::{install, marks};
 pub(crate) const MAX_DEPTH: usize = 17;
 /// Behind all priorities of flows.
 const LAST_PRIORITY: u16 = 65_100;
+/// In front of all priorities of mirrors and flows.
+const FIRST_PRIORITY: u16 = Priorities::IN_FRONT_OF_ALL;
 const SHARDS: usize = 16;
 
 /// The open chains, in shards so that chains do not wait for each other.
@@ -97,6 +100,20 @@ impl EndKind {
 }
 
 impl Chains {
+    /// A LAG has an end of the first chain, for packets that come for the second time. It is [put in](super::super::ends) like one that is lost.
+    pub(crate) fn expect_at_lag(&self, hook: Hook) {
+        let mut shard = self.shard(ChainId::ROOT).lock();
+        let first = shard.entry(ChainId::ROOT).or_default();
+        first.is_open = true;
+        first.ends.entry(hook).or_insert(End { is_lost: true, ..End::default() });
+    }
+
+    /// A LAG is to have none any more. Returns the one that it has.
+    pub(crate) fn give_up_at_lag(&self, hook: Hook) -> Option<FilterId> {
+        let mut shard = self.shard(ChainId::ROOT).lock();
+        shard.get_mut(&ChainId::ROOT)?.ends.remove(&hook).map(|_| end_id(hook, ChainId::ROOT.0))
+    }
+
     /// Opens a chain: rules may jump to it.
     pub(crate) fn open(&self, chain: ChainId) {
         self.shard(chain).lock().entry(chain).or_default().is_open = true;
@@ -187,6 +204,9 @@ impl Chains {
         if end.settled >= dump {
             return;
         }
+        if chain == ChainId::ROOT {
+            return;
+        }
         let before = end.taken.unwrap_or(packets);
         end.taken = Some(before.max(packets));
         let more = packets.saturating_sub(before);
@@ -213,8 +233,9 @@ impl Chains {
 
     /// Somebody else takes away the filters of a priority in a chain, or all of them if it is 0.
     pub(crate) fn lose_priority(&self, hook: Hook, chain: u32, priority: u16) {
-        if matches!(priority, 0 | LAST_PRIORITY) {
-            self.lose_end(&end_id(hook, chain));
+        let end = end_id(hook, chain);
+        if priority == 0 || priority == end.priority {
+            self.lose_end(&end);
         }
     }
 
@@ -234,8 +255,11 @@ impl Chains {
             && self.shard(chain).lock().get(&chain).is_some_and(|chain| chain.ends.contains_key(&id.hook))
     }
 
-    /// A rule is gone, which may have been the end of a chain.
+    /// A rule is gone, which may have been the end of a chain. That of a LAG is put in again.
     pub(crate) fn forget_end(&self, id: &FilterId) {
+        if id.chain == ChainId::ROOT.0 {
+            return self.lose_end(id);
+        }
         if *id == end_id(id.hook, id.chain)
             && let Some(chain) = self.shard(ChainId(id.chain)).lock().get_mut(&ChainId(id.chain))
         {
@@ -256,11 +280,12 @@ impl Chains {
         taken
     }
 
-    /// Forgets ends of chains that were adopted and never opened, and returns them.
+    /// Forgets ends of chains that were adopted and never opened, and of the first chain, that are of no use, and returns them.
     pub(crate) fn take_unused(&self, is_used: impl Fn(Hook, ChainId) -> bool) -> Vec<FilterId> {
         let mut unused = Vec::new();
         for shard in &self.shards {
-            for (number, chain) in shard.lock().iter_mut().filter(|(_, chain)| !chain.is_open) {
+            let may_be_unused = |number: ChainId, chain: &Chain| !chain.is_open || number == ChainId::ROOT;
+            for (number, chain) in shard.lock().iter_mut().filter(|(number, chain)| may_be_unused(**number, chain)) {
                 chain.ends.retain(|hook, _| {
                     let is_kept = is_used(*hook, *number);
                     if !is_kept {
@@ -301,8 +326,22 @@ pub(crate) fn owner_of_end(note: &[u8]) -> Option<AgentId> {
     marks::known_agent(agent)
 }
 
+/// The end of the first chain at a LAG. Its rules are at the members and at the LAG itself, because that holds them while there are no members:
+/// what none of them has taken at a member comes to them again there, and would be copied and counted twice. A member that joins while no agent
+/// runs has no rules until the next one does.
+pub(crate) fn end_at_lag(hook: Hook, lag: &str, agent: AgentId) -> Filter {
+    let mut go_on = Action::new(Operation::Generic, Control::Ok);
+    go_on.cookie = Some(Cookie::from(mark(agent)));
+    // What hardware sees comes by a member.
+    let flags = install::flags(OffloadPolicy::SkipHardware);
+    let flower = Flower { received_by: Some(lag.into()), actions: vec![go_on], flags, ..Flower::default() };
+    Filter { id: end_id(hook, ChainId::ROOT.0), flower }
+}
+
+/// The name of the end of a chain: behind all rules of the chain, or at a LAG in front of all of the first one.
 pub(crate) const fn end_id(hook: Hook, chain: u32) -> FilterId {
-    FilterId { hook, chain, priority: LAST_PRIORITY, protocol: ANY_PROTOCOL, handle: 1 }
+    let priority = if chain == ChainId::ROOT.0 { FIRST_PRIORITY } else { LAST_PRIORITY };
+    FilterId { hook, chain, priority, protocol: ANY_PROTOCOL, handle: 1 }
 }
 
 fn mark(agent: AgentId) -> [u8; 16] {
@@ -315,7 +354,9 @@ fn mark(agent: AgentId) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::priorities::Priorities;
+    use crate::wire::filter::FilterView;
+    use crate::wire::flower::flag;
+    use sluice_netdev::netlink::message::HEADER;
 
     const HOOK: Hook = Hook::Ingress { interface: 3 };
 
@@ -446,8 +487,49 @@ mod tests {
     }
 
     #[test]
+    fn the_end_at_a_lag_is_wanted_until_the_lag_is_no_port_and_counts_no_misses() {
+        let (lag, chains) = (Hook::Block { number: 3 }, Chains::default());
+        chains.expect_at_lag(lag);
+        let missing = [(lag, ChainId::ROOT, EndKind::Plain)];
+        assert_eq!(chains.unseen(0), missing, "it is still to be put in");
+        assert!(chains.mended(lag, ChainId::ROOT, true, 0));
+        chains.expect_at_lag(lag);
+        assert_eq!(chains.unseen(0), []);
+        let id = end_id(lag, 0);
+        chains.note_taken(&id, 1, 9);
+        assert_eq!((chains.unseen(1).len(), chains.misses()), (0, 0));
+        chains.lose_priority(lag, 0, LAST_PRIORITY);
+        assert_eq!(chains.unseen(1), []);
+        for lose in
+            [|chains: &Chains, id: &FilterId| chains.lose_priority(id.hook, 0, FIRST_PRIORITY), Chains::forget_end]
+        {
+            lose(&chains, &id);
+            assert_eq!(chains.unseen(1), missing);
+            assert!(chains.mended(lag, ChainId::ROOT, false, 1));
+        }
+        assert_eq!(chains.take_unused(|hook, _| hook == lag), []);
+        assert_eq!(chains.take_unused(|_, _| false), [id]);
+        chains.expect_at_lag(lag);
+        assert_eq!((chains.give_up_at_lag(lag), chains.give_up_at_lag(lag)), (Some(id), None));
+        chains.expect_at_lag(lag);
+        assert_eq!(chains.take_at(lag), [id]);
+    }
+
+    #[test]
+    fn the_end_at_a_lag_is_read_as_it_was_written() {
+        let end = end_at_lag(Hook::Block { number: 3 }, "bond7", AgentId(77));
+        let mut message = Vec::new();
+        end.emit(&mut message, 0, 1).unwrap();
+        let found = FilterView::new(&message[HEADER..]).unwrap().parse().unwrap();
+        assert_eq!(found, end);
+        assert_eq!((found.flower.received_by.as_deref(), found.flower.flags), (Some("bond7"), flag::SKIP_HW));
+        assert_eq!(owner_of_end(found.flower.actions[0].cookie.unwrap().bytes()), Some(AgentId(77)));
+    }
+
+    #[test]
     fn an_end_comes_after_all_rules_and_says_whose_it_is() {
         assert!(!Priorities::has(LAST_PRIORITY) && !Priorities::has(LAST_PRIORITY + 1));
+        assert!(!Priorities::is_of_mirror(FIRST_PRIORITY) && Priorities::is_of_mirror(FIRST_PRIORITY + 1));
         let end = |kind| end(HOOK, ChainId(21), kind, AgentId(77), OffloadPolicy::SkipHardware).flower.actions;
         assert_eq!([EndKind::Plain, EndKind::Forgets].map(|kind| end(kind).len()), [1, 2]);
         let verdict = |kind| end(kind).last().map(|action| action.control);
