@@ -1,6 +1,7 @@
 //! The gRPC interface `sluice.v1`: a codec on the [service](crate::service), as the [commands](crate::commands) are, and no second set of rules.
 //!
-//! * `server` accepts connections: on the socket in the run folder and, by `tls`, over TCP. What a connection may do is its `access`.
+//! * `server` accepts connections: on the socket in the run folder and, by `tls` once `handshakes` are through, over TCP. What a `connection` may
+//!   do is its `access`.
 //! * `reader` and `writer` are the codec proper, `fields` that of matches as structures, `errors` that of reasons.
 //! * A call that streams has a file of its own: `apply` with its `outcomes`, `replace`, `dump`, `watch`, `counters`.
 //! * `opi` is another interface on the same sockets, with the same rights: `openoffload.v2`, for sessions.
@@ -16,11 +17,13 @@ mod access;
 mod agent;
 mod apply;
 mod capabilities;
+mod connection;
 mod counters;
 mod dump;
 mod errors;
 mod fields;
 mod flows;
+mod handshakes;
 #[cfg(test)]
 mod hostile;
 mod leases;

@@ -5,7 +5,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -16,22 +15,21 @@ use sluice_api::v1::agent_server::AgentServer;
 use sluice_api::v1::flows_server::FlowsServer;
 use sluice_api::v1::objects_server::ObjectsServer;
 use sluice_unixctl::{Admission, Peer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, http};
 use tonic::server::NamedService;
 use tonic::transport::Server;
-use tonic::transport::server::Connected;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use super::access::{Access, Caller};
+use super::connection::{Connection, Io};
+use super::handshakes::Handshakes;
 use super::leases::{Leases, LeasesError, end_leases};
 use super::tls::{Identity, Tls, TlsError};
 use super::{Api, Shared, opi};
@@ -39,7 +37,7 @@ use crate::agent::Agent;
 use crate::config::Remote;
 use crate::observe::readiness::readiness;
 
-/// Connections at a time, each way.
+/// Connections at a time, each way; over TCP, of clients that have shown a certificate.
 const CONNECTIONS: usize = 256;
 /// Calls of a connection at a time.
 const CALLS: u32 = 1_024;
@@ -202,7 +200,7 @@ async fn accept_local(listener: UnixListener, admission: Admission, accepted: mp
         match Peer::of(&stream).map_err(|error| error.to_string()).and_then(|peer| admission.check(peer)) {
             Ok(()) => {
                 let caller = Caller::new(Access::Everything);
-                let connection = Connection { io: Io::Local(stream), caller, _place: place };
+                let connection = Connection::new(Io::Local(stream), caller, place);
                 if accepted.send(Ok(connection)).await.is_err() {
                     return;
                 }
@@ -213,11 +211,11 @@ async fn accept_local(listener: UnixListener, admission: Admission, accepted: mp
     }
 }
 
-/// Accepts who shows a certificate of the authorities.
+/// Accepts who shows a certificate of the authorities. Who shows none takes no place of those who do.
 async fn accept_remote(listener: TcpListener, tls: Tls, api: Arc<Api>, accepted: mpsc::Sender<io::Result<Connection>>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut handshakes = Handshakes::default();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -227,17 +225,27 @@ async fn accept_remote(listener: TcpListener, tls: Tls, api: Arc<Api>, accepted:
             }
         };
         let acceptor = TlsAcceptor::from(tls.config());
-        let (api, accepted) = (api.clone(), accepted.clone());
-        tokio::spawn(async move {
+        let (api, accepted, places) = (api.clone(), accepted.clone(), places.clone());
+        let crowded_out = handshakes.begin(from.ip(), async move {
             let admitted = timeout(HANDSHAKE, admit(&api, &acceptor, stream)).await;
-            match admitted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-                Ok((io, access)) => {
+            let admitted = admitted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).and_then(|client| {
+                let place = places.try_acquire_owned();
+                let place = place.map_err(|_| io::Error::other(format!("{CONNECTIONS} are connected")))?;
+                Ok((client, place))
+            });
+            match admitted {
+                Ok(((io, access), place)) => {
                     // Fails only if the agent stops.
-                    let _ = accepted.send(Ok(Connection { io, caller: Caller::new(access), _place: place })).await;
+                    let _ = accepted.send(Ok(Connection::new(io, Caller::new(access), place))).await;
                 }
                 Err(error) => tracing::warn!("a client of the gRPC interface at {from} is turned away: {error}"),
             }
         });
+        if let Some(from) = crowded_out {
+            tracing::warn!(
+                "a client of the gRPC interface at {from} is turned away: it has shown no certificate yet, and too many others have not either"
+            );
+        }
     }
 }
 
@@ -281,58 +289,6 @@ impl Service<http::Request<Body>> for FlowsBySize {
         match request.uri().path() {
             "/sluice.v1.Flows/Apply" | "/sluice.v1.Flows/Replace" => self.long.call(request),
             _ => self.short.call(request),
-        }
-    }
-}
-
-/// A connection, and what is known of its client.
-struct Connection {
-    io: Io,
-    caller: Caller,
-    _place: OwnedSemaphorePermit,
-}
-
-enum Io {
-    Local(UnixStream),
-    Remote(Box<TlsStream<TcpStream>>),
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Caller;
-
-    fn connect_info(&self) -> Caller {
-        self.caller.clone()
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Local(stream) => Pin::new(stream).poll_read(context, buffer),
-            Io::Remote(stream) => Pin::new(stream).poll_read(context, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().io {
-            Io::Local(stream) => Pin::new(stream).poll_write(context, bytes),
-            Io::Remote(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Local(stream) => Pin::new(stream).poll_flush(context),
-            Io::Remote(stream) => Pin::new(stream).poll_flush(context),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Local(stream) => Pin::new(stream).poll_shutdown(context),
-            Io::Remote(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }
