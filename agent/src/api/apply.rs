@@ -13,9 +13,10 @@ use tonic::{Status, Streaming};
 
 use super::Api;
 use super::access::Access;
-use super::errors::{Errors, InputError, call_failed, of_error};
+use super::errors::{Errors, InputError, call_failed, cut_off, of_error};
 use super::outcomes::Operations;
 use super::reader::{FlowReader, read_name, read_owner};
+use super::streaming::{Answer, Answers, look_after};
 use super::writer::rewrite_ufid;
 use crate::service::{AddFlow, DeleteFlow, FlowRequest, ModifyFlow};
 
@@ -27,11 +28,6 @@ const BATCHES: usize = 4;
 
 /// Messages that wait for a client who reads them.
 const ANSWERS: usize = 4;
-
-/// What a client of a stream of answers reads.
-pub(super) type Answers<T> = mpsc::Receiver<Result<T, Status>>;
-/// Where such answers are written.
-pub(super) type Answer<T> = mpsc::Sender<Result<T, Status>>;
 
 /// A batch that was accepted.
 struct Batch {
@@ -49,8 +45,8 @@ pub(super) fn apply(
     requests: Streaming<v1::ApplyRequest>,
 ) -> Answers<v1::ApplyResponse> {
     let (answer, answers) = mpsc::channel(ANSWERS);
-    let api = api.clone();
-    tokio::spawn(async move {
+    let (api, end) = (api.clone(), answer.clone());
+    let task = tokio::spawn(async move {
         let (taken, to_accept) = mpsc::channel(BATCHES);
         let (accepted, to_tell) = mpsc::channel(BATCHES);
         // What was accepted is answered before the stream ends, well or badly.
@@ -65,6 +61,7 @@ pub(super) fn apply(
         }
         drop(turn);
     });
+    look_after(task, end);
     answers
 }
 
@@ -114,7 +111,7 @@ async fn tell_acceptances(
     answer: &Answer<v1::ApplyResponse>,
 ) -> Result<(), Status> {
     while let Some(batch) = taken.recv().await {
-        let mut batch = batch.await.map_err(|error| Status::internal(format!("the call was cut off: {error}")))??;
+        let mut batch = batch.await.map_err(|error| cut_off(&error))??;
         let acceptances = Some(Told::Accepted(std::mem::take(&mut batch.acceptances)));
         if answer.send(Ok(v1::ApplyResponse { answer: acceptances })).await.is_err()
             || accepted.send(batch).await.is_err()

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tonic::Status;
 
 use super::access::{Access, LOOK};
-use super::apply::Answers;
 use super::reader::Filter;
+use super::streaming::{Answers, look_after};
 use super::writer::ufid_text;
 use super::{Api, turn};
 use crate::observe::history::Page;
@@ -41,8 +41,8 @@ pub(super) fn counters(
     // What was told of each flow is remembered for each stream.
     let turn = turn(&api.counting, "too many clients follow counters")?;
     let (answer, answers) = mpsc::channel(2);
-    let api = api.clone();
-    tokio::spawn(async move {
+    let (api, end) = (api.clone(), answer.clone());
+    let task = tokio::spawn(async move {
         let (reader, mut from) = api.service.view().history().read();
         let mut told = Told::default();
         let mut due = Instant::now();
@@ -95,6 +95,7 @@ pub(super) fn counters(
         }
         drop(turn);
     });
+    look_after(task, end);
     Ok(answers)
 }
 

@@ -14,9 +14,9 @@ use tokio::sync::mpsc::OwnedPermit;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
-use super::apply::{Answer, Answers};
 use super::errors::{InputError, call_ended, call_failed, of_refusal};
 use super::reader::{Filter, FlowReader, read_name};
+use super::streaming::{Answer, Answers, look_after};
 use super::writer::{FlowWriter, count};
 use super::{Api, turn};
 use crate::service::{Explain, Explanation};
@@ -36,11 +36,12 @@ pub(super) fn dump(api: &Arc<Api>, request: v1::DumpRequest) -> Result<Answers<D
     let filter = Filter::read(request.filter.as_ref(), &*api.service.view().ports())?;
     let turn = turn(&api.walks, "too many dumps are under way")?;
     let (mut pages, answers) = Pages::new();
-    let (api, runtime) = (api.clone(), tokio::runtime::Handle::current());
-    tokio::task::spawn_blocking(move || {
+    let (api, runtime, end) = (api.clone(), tokio::runtime::Handle::current(), pages.answer.clone());
+    let task = tokio::task::spawn_blocking(move || {
         walk(&api, &filter, form, |page| runtime.block_on(pages.send(page)));
         drop(turn);
     });
+    look_after(task, end);
     Ok(answers)
 }
 

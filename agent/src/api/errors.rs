@@ -5,6 +5,7 @@ use std::time::Duration;
 use sluice_api::{Details, rpc};
 use sluice_flow::text::ParseError;
 use sluice_flow::{Field, Refusal, Ufid};
+use tokio::task::JoinError;
 use tonic::Code;
 
 use crate::service::Error;
@@ -170,6 +171,11 @@ pub(super) fn call_ended(
     words: impl Into<String>,
 ) -> tonic::Status {
     Details::new(kind, metadata).status(code, words).into()
+}
+
+/// What should answer a call has panicked, of which the log has more.
+pub(super) fn cut_off(error: &JoinError) -> tonic::Status {
+    call_ended("FAULT", Code::Internal, [], format!("the call was cut off: {error}"))
 }
 
 /// The same for a reason of the service.

@@ -7,6 +7,7 @@ use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use super::Shared;
 use super::access::{Access, turn_to_change};
+use super::streaming::Answers;
 use super::{apply, counters, dump, replace, watch};
 
 type Stream<T> = ReceiverStream<Result<T, Status>>;
@@ -62,6 +63,6 @@ impl Flows for Shared {
     }
 }
 
-fn stream<T>(answers: apply::Answers<T>) -> Response<Stream<T>> {
+fn stream<T>(answers: Answers<T>) -> Response<Stream<T>> {
     Response::new(ReceiverStream::new(answers))
 }

@@ -3,7 +3,7 @@
 //! * `server` accepts connections: on the socket in the run folder and, by `tls` once `handshakes` are through, over TCP. What a `connection` may
 //!   do is its `access`.
 //! * `reader` and `writer` are the codec proper, `fields` that of matches as structures, `errors` that of reasons.
-//! * A call that streams has a file of its own: `apply` with its `outcomes`, `replace`, `dump`, `watch`, `counters`.
+//! * A call that streams (`streaming`) has a file of its own: `apply` with its `outcomes`, `replace`, `dump`, `watch`, `counters`.
 //! * `opi` is another interface on the same sockets, with the same rights: `openoffload.v2`, for sessions.
 //!
 //! # What is bounded
@@ -33,6 +33,7 @@ mod outcomes;
 mod reader;
 mod replace;
 mod server;
+mod streaming;
 mod tls;
 mod watch;
 mod writer;
@@ -99,7 +100,7 @@ impl Api {
         run: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Status> {
         let task = self.spawn_blocking(run).await;
-        task.await.map_err(|error| Status::internal(format!("the call was cut off: {error}")))
+        task.await.map_err(|error| errors::cut_off(&error))
     }
 
     /// The same of what is waited for later.

@@ -10,9 +10,9 @@ use tonic::{Code, Status, Streaming};
 
 use super::Api;
 use super::access::Access;
-use super::apply::Answers;
 use super::errors::{InputError, call_ended, call_failed, of_error};
 use super::reader::{FlowReader, read_owner};
+use super::streaming::{self, Answers, look_after};
 use crate::agent::ANSWER_TIME;
 use crate::service::{Error, Replaced, Replacement};
 
@@ -27,14 +27,15 @@ pub(super) fn replace(
     requests: Streaming<v1::ReplaceRequest>,
 ) -> Answers<v1::ReplaceResponse> {
     let (answer, answers) = mpsc::channel(4);
-    let api = api.clone();
-    tokio::spawn(async move {
+    let (api, end) = (api.clone(), answer.clone());
+    let task = tokio::spawn(async move {
         if let Err(status) = take(&api, &access, requests, &answer).await {
             // Nobody reads it if the client is gone.
             let _ = answer.send(Err(status)).await;
         }
         drop(turn);
     });
+    look_after(task, end);
     answers
 }
 
@@ -42,7 +43,7 @@ async fn take(
     api: &Arc<Api>,
     access: &Access,
     mut requests: Streaming<v1::ReplaceRequest>,
-    answer: &mpsc::Sender<Result<v1::ReplaceResponse, Status>>,
+    answer: &streaming::Answer<v1::ReplaceResponse>,
 ) -> Result<(), Status> {
     let Some(first) = requests.message().await? else {
         return Err(InputError::new("owner", "it is missing").into());

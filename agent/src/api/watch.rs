@@ -8,9 +8,9 @@ use tokio::time::sleep;
 use tonic::Status;
 
 use super::access::{Access, LOOK};
-use super::apply::Answers;
 use super::errors::InputError;
 use super::reader::Filter;
+use super::streaming::{Answers, look_after};
 use super::writer::FlowWriter;
 use super::{Api, turn};
 use crate::observe::events::Seen;
@@ -30,8 +30,8 @@ pub(super) fn watch(
     let resume = Token::read(&request.resume)?;
     let turn = turn(&api.watchers, "too many clients watch events")?;
     let (answer, answers) = mpsc::channel(1);
-    let api = api.clone();
-    tokio::spawn(async move {
+    let (api, end) = (api.clone(), answer.clone());
+    let task = tokio::spawn(async move {
         let history = api.service.view().history();
         let (reader, now) = history.read();
         let is_of_this_run = resume.as_ref().is_none_or(|token| token.run == api.run && token.next <= now);
@@ -75,6 +75,7 @@ pub(super) fn watch(
         }
         drop(turn);
     });
+    look_after(task, end);
     Ok(answers)
 }
 

@@ -21,6 +21,7 @@ use tonic::{Request, Response, Status, Streaming, async_trait};
 use self::writer::{write_closed, write_deleted, write_none, write_session};
 use super::access::{Access, turn_to_change};
 use super::errors::{InputError, call_failed};
+use super::streaming::{Answers, look_after};
 use super::{Api, Shared, turn};
 use crate::sessions::name::SessionId;
 
@@ -95,10 +96,10 @@ impl SessionTable for Shared {
 }
 
 /// Tells closed sessions as the client takes them, until it has so many or there are no more.
-fn tell_closed(api: &Arc<Api>, most: usize) -> mpsc::Receiver<Result<opi::SessionResponse, Status>> {
+fn tell_closed(api: &Arc<Api>, most: usize) -> Answers<opi::SessionResponse> {
     let (answer, answers) = mpsc::channel(1);
-    let api = api.clone();
-    tokio::spawn(async move {
+    let (api, end) = (api.clone(), answer.clone());
+    let task = tokio::spawn(async move {
         let ends = api.service.view().session_ends();
         let mut left = most;
         loop {
@@ -118,6 +119,7 @@ fn tell_closed(api: &Arc<Api>, most: usize) -> mpsc::Receiver<Result<opi::Sessio
             }
         }
     });
+    look_after(task, end);
     answers
 }
 
