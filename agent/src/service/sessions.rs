@@ -172,19 +172,21 @@ impl Service {
     /// else is told of the end.
     pub fn delete_session(&self, id: SessionId) -> Result<Option<SessionStatus>, Error> {
         let ends = self.view().session_ends();
-        let views: Vec<_> = self.view().session_flows(id).into_iter().flatten().collect();
-        let Some(accepted) = views.iter().map(|view| view.accepted).min() else { return Ok(None) };
+        // Before its flows are looked for: what goes by itself until then is told as closed, and from then on here.
         if !ends.claim(id) {
             return Ok(None);
         }
+        let views: Vec<_> = self.view().session_flows(id).into_iter().flatten().collect();
         let lives: Vec<_> = views.iter().map(|view| view.id).collect();
         let batch = self.delete_lives(&lives);
-        let durable = Accepted::new(self.agent(), ()).durable();
-        let deleted = durable.and_then(|_| settled(&batch, ANSWER_TIME));
-        // Events come before outcomes, so that only a flow that went by itself is still to be waited for.
-        let patience = if deleted.is_ok() && views.len() < Direction::BOTH.len() { LAST_FLOW } else { Duration::ZERO };
+        let durable = if lives.is_empty() { Ok(()) } else { Accepted::new(self.agent(), ()).durable().map(|_| ()) };
+        let deleted = durable.and_then(|()| settled(&batch, ANSWER_TIME));
+        // Events come before outcomes and before flows are not found, so that only a flow that went by itself is still to be waited for.
+        let patience = if deleted.is_ok() && views.len() == 1 { LAST_FLOW } else { Duration::ZERO };
         let ending = ends.release(id, patience);
         deleted?;
+        let first = views.iter().map(|view| view.accepted).min();
+        let Some(accepted) = first.or(ending.map(|ending| ending.accepted)) else { return Ok(None) };
         let counted = |direction| ending.and_then(|ending: Ending| ending.counters(direction));
         Ok(Some(SessionStatus {
             id,

@@ -11,7 +11,10 @@ use sluice_flow::backend::OpenConfig;
 use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::time::{ManualClock, MonotonicClock};
 use sluice_flow::ufid::Seed;
-use sluice_flow::{Clock, Expiry, Flow, FlowState, MaskedKey, Origin, Port, PortKind, PortNumber, Priority, Ufid};
+use sluice_flow::{
+    Clock, Counters, EndReason, Event, Expiry, Flow, FlowState, MaskedKey, Origin, Port, PortKind, PortNumber,
+    Priority, Ufid,
+};
 use sluice_host::lifecycle::Lifecycle;
 use sluice_journal::{Journal, JournalOptions, Opened};
 use sluice_offload_soft::SoftNic;
@@ -279,21 +282,43 @@ fn at_the_flow_limit_a_flow_takes_the_place_of_one_of_another_name_once_that_is_
     assert_eq!(world.state(&renamed), Some(FlowState::Offloaded));
 }
 
+/// A session with the id of this number.
+fn session(number: u16) -> Session {
+    let id = SessionId(number.into());
+    let flow = |direction, destination| {
+        let (ufid, like) = (SessionFlow { session: id, direction }.ufid(), udp(destination, "2"));
+        let matching = MaskedKey::new(&like.matching().expand());
+        let actions = like.actions.clone();
+        Flow::new(Some(ufid), matching, actions, like.priority, like.expiry, &SEED).with_origin(OWNER)
+    };
+    let (forward, reverse) = (flow(Direction::Forward, 2 * number), flow(Direction::Reverse, 2 * number + 1));
+    Session { id, forward, reverse }
+}
+
+#[test]
+fn a_session_that_is_deleted_while_it_ends_by_itself_is_told_to_who_deletes_it_or_as_closed() {
+    let world = World::new(Config::default());
+    let view = world.service.view();
+    let end = |flow: Flow, packets| {
+        let (reason, accepted) = (EndReason::Idle, view.now());
+        let counters = Counters { packets, ..Counters::default() };
+        view.session_ends().note(&Event::Deleted { flow, reason, counters, accepted });
+    };
+    let Session { id, forward, reverse } = session(7);
+    end(forward, 5);
+    let deleted = world.service.delete_session(id).unwrap().unwrap();
+    assert_eq!((deleted.forward.map(|counters| counters.packets), deleted.reverse), (Some(5), None));
+    assert!(!view.session_ends().is_ending(id));
+    end(session(7).forward, 5);
+    end(reverse, 3);
+    assert!(world.service.delete_session(id).unwrap().is_none());
+    assert_eq!(view.session_ends().take_closed(9).len(), 1);
+}
+
 #[test]
 fn a_device_that_stalls_is_waited_for_once_and_not_for_each_session() {
     const AT_MOST: Duration = Duration::from_millis(200);
     let world = World::new(Config::default());
-    let session = |number: u16| {
-        let id = SessionId(number.into());
-        let flow = |direction, destination| {
-            let (ufid, like) = (SessionFlow { session: id, direction }.ufid(), udp(destination, "2"));
-            let matching = MaskedKey::new(&like.matching().expand());
-            let actions = like.actions.clone();
-            Flow::new(Some(ufid), matching, actions, like.priority, like.expiry, &SEED).with_origin(OWNER)
-        };
-        let (forward, reverse) = (flow(Direction::Forward, 2 * number), flow(Direction::Reverse, 2 * number + 1));
-        Session { id, forward, reverse }
-    };
     let began = Instant::now();
     let outcomes = world.service.add_sessions((1..=500).map(session).collect(), AT_MOST).unwrap();
     assert_eq!(outcomes.len(), 500);
