@@ -139,8 +139,9 @@ fn the_mixin_has_alerts_rules_and_dashboard() {
 fn a_real_prometheus_finds_every_series_of_dashboard_rules_and_alerts() {
     // Hardware with room for one of two flows, so that there is something to share out; a mirror, and a source.
     let mirror = "[[mirror]]\nname = \"tap\"\nkey = \"in_port(client)\"\nports = [\"uplink\"]\n";
-    let daemon =
-        Daemon::start(&format!("rebalance_interval = \"100ms\"\n{CONFIG}{mirror}[soft]\nhardware_rules = 1\n[source.conntrack]\n"));
+    let daemon = Daemon::start(&format!(
+        "rebalance_interval = \"100ms\"\n{CONFIG}{mirror}[soft]\nhardware_rules = 1\n[source.conntrack]\n"
+    ));
     daemon.sluice(&["add-flow", "in_port(client),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst=53)", "server"]);
     daemon.sluice(&["add-flow", "in_port(client),eth_type(0x0800),ipv4(proto=17,frag=no),udp(dst=80)", "server"]);
     daemon.sluice(&["add-flow", "in_port(client),eth_type(0x86dd)", "lb_output(1)"]);
