@@ -24,12 +24,17 @@ mod apply;
 mod replace;
 
 use std::path::Path;
+use std::time::Duration;
 
 pub use sluice_api::{Details, DumpResponse, Fields, openoffload, rpc, v1};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 pub use self::apply::{Answer, Apply, Receiving, Sending, add, delete, flow, modify};
 pub use self::replace::{Replace, Replaced};
+
+/// An agent that is silent is asked after so long whether it is there, and is gone if it does not answer as long. A machine that loses its power
+/// says nothing of it, and streams of events would wait for ever.
+const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// A connection to an agent. Clones share it.
 #[derive(Clone, Debug)]
@@ -90,6 +95,10 @@ impl Client {
         let endpoint = Endpoint::from_shared(address.to_owned())?
             .tls_config(config)?
             .tcp_nodelay(true)
+            .connect_timeout(KEEPALIVE)
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE)
+            .keep_alive_while_idle(true)
             .max_frame_size(sluice_api::FRAME);
         Ok(Self { channel: endpoint.connect().await? })
     }

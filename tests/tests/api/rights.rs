@@ -1,8 +1,11 @@
 //! Over TCP: certificates on both sides, and who may do what.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
@@ -69,7 +72,7 @@ impl Authority {
 }
 
 fn free_address() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 const CLIENTS: &str = r#"
@@ -223,6 +226,67 @@ async fn certificates_are_read_again_when_they_change_and_those_that_have_ended_
     assert!(connect(&tls).await.is_err(), "the agent has another name now");
     connect(&Tls { domain: Some("renewed.example".to_owned()), ..tls }).await.unwrap();
     earlier.agent().list_owners(v1::ListOwnersRequest {}).await.unwrap();
+    drop(daemon);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test]
+async fn who_shows_no_certificate_keeps_nobody_out_who_has_one() {
+    let folder = new_folder();
+    let authority = Authority::new(&folder);
+    let address = free_address();
+    let daemon = Daemon::start(&authority.config(address, CLIENTS));
+    // More than there are places, from one address, and all of them say nothing.
+    let silent: Vec<_> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
+    silent.iter().for_each(|stream| stream.set_nonblocking(true).unwrap());
+    let tls = authority.tls("controller.example", "agent.example");
+    let client = Client::remote(&format!("https://{address}"), &tls).await.unwrap();
+    client.agent().list_owners(v1::ListOwnersRequest {}).await.unwrap();
+    let is_open =
+        |mut stream: &TcpStream| stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+    eventually("the client has taken the place of one of them", || {
+        silent.iter().filter(|stream| is_open(stream)).count() == 255
+    });
+    assert!(is_open(&silent[299]) && !is_open(&silent[0]), "of the oldest one");
+    assert!(daemon.log().contains("it has shown no certificate yet, and too many others have not either"));
+    drop(daemon);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// Passes on what comes, until it is as if the machine behind it were gone: then nothing, and no word of that.
+fn pass_on(mut from: TcpStream, mut to: TcpStream, is_gone: &AtomicBool) {
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        if !is_gone.load(Ordering::Relaxed) {
+            to.write_all(&buffer[..length]).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_hears_that_the_machine_of_the_agent_is_gone() {
+    let folder = new_folder();
+    let authority = Authority::new(&folder);
+    let address = free_address();
+    let daemon = Daemon::start(&authority.config(address, CLIENTS));
+    let between = TcpListener::bind("127.0.0.1:0").unwrap();
+    let entrance = between.local_addr().unwrap();
+    let is_gone = Arc::new(AtomicBool::new(false));
+    let passing = is_gone.clone();
+    std::thread::spawn(move || {
+        let (near, far) = (between.accept().unwrap().0, TcpStream::connect(address).unwrap());
+        let back = (far.try_clone().unwrap(), near.try_clone().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| pass_on(near, far, &passing));
+            scope.spawn(|| pass_on(back.0, back.1, &passing));
+        });
+    });
+    let tls = authority.tls("controller.example", "agent.example");
+    let client = Client::remote(&format!("https://{entrance}"), &tls).await.unwrap();
+    let mut watch = client.flows().watch(v1::WatchRequest::default()).await.unwrap().into_inner();
+    soon("a token", watch.message()).await.unwrap().unwrap();
+    is_gone.store(true, Ordering::Relaxed);
+    soon("the end", watch.message()).await.unwrap_err();
     drop(daemon);
     fs::remove_dir_all(folder).unwrap();
 }
