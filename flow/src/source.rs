@@ -76,11 +76,18 @@ pub trait Intake {
     /// What the device has counted of a meter, as of the last poll, if it tells.
     fn meter_counters(&self, meter: MeterId) -> Option<MeterCounters>;
 
+    /// How often the device is asked what it has counted, which a reload may change: to look more often shows nothing new.
+    fn poll_interval(&self) -> Duration;
+
     /// Shows every flow of the source that is wanted.
     fn visit(&self, visit: &mut dyn FnMut(Standing));
 
     /// Shows those of them of which something is new since this last showed them: a packet that was counted, a rule that is there, a refusal.
     fn visit_news(&self, visit: &mut dyn FnMut(Standing));
+
+    /// Has a source told at once, by whatever thread has asked the device, when the device refuses one of its flows or a change to one, and
+    /// when a flow is withheld because a port has gone. To be called once.
+    fn hear_refusals(&self, hear: Box<dyn Fn(Ufid) + Send + Sync>);
 
     /// How many flows of the source are wanted. They are fewer than it has put once somebody has deleted one by a command.
     fn wanted(&self) -> usize;

@@ -105,6 +105,36 @@ fn flows_that_are_handed_over_are_wanted_and_those_that_the_device_has_not_are_g
     eventually("all are", || actions_of(&daemon, 11).is_none());
 }
 
+/// One whose device is hardly ever asked what it has counted.
+fn patient() -> Daemon {
+    Daemon::start(&CONFIG.replace("20ms", "1h"))
+}
+
+#[test]
+fn a_flow_that_is_refused_is_given_back_at_once() {
+    let daemon = patient();
+    let vswitchd = Provider::connect_to(&daemon, PORTS);
+    put(&vswitchd, NEW, 8, TCP, "userspace(pid=1)");
+    assert_eq!(vswitchd.given_back(), bytes(8), "the device has refused it");
+    assert_eq!(daemon.sluice(&["add-flow", UDP, "1"]).code, Some(0));
+    put(&vswitchd, NEW, 9, UDP, "2");
+    assert_eq!(vswitchd.given_back(), bytes(9), "the agent has not taken it on, since somebody else has its match");
+}
+
+#[test]
+fn what_is_counted_is_told_as_often_as_a_reload_says() {
+    let daemon = patient();
+    let vswitchd = Provider::connect_to(&daemon, PORTS);
+    let memory = memory(&daemon);
+    put(&vswitchd, NEW, 7, UDP, "2");
+    eventually("the device has the flow", || actions_of(&daemon, 7).is_some());
+    fs::write(daemon.folder().join("sluiced.toml"), daemon.config().replace("1h", "20ms")).unwrap();
+    assert_eq!(recorded(&memory), [[0; 0]; 0]);
+    let reloaded = daemon.sluice(&["reload"]);
+    assert!(reloaded.out.contains("poll_interval"), "{reloaded:?}");
+    eventually("the flow has a record", || recorded(&memory) == [bytes(7)]);
+}
+
 #[test]
 fn a_flow_takes_the_place_of_those_that_have_its_name_or_its_match_and_of_no_typed_one() {
     let daemon = Daemon::start(CONFIG);

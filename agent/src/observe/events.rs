@@ -1,13 +1,13 @@
 //! One event, many readers: counts for metrics, lines for the log, streams for `watch`.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use parking_lot::{Mutex, RwLock};
-use sluice_flow::{Event, EventSink, Refusal};
+use sluice_flow::{Event, EventSink, Origin, Refusal, Ufid};
 
 use super::event_counts::EventCounts;
 use super::history::History;
@@ -30,7 +30,12 @@ pub struct Events {
     noted: Mutex<VecDeque<Noted>>,
     history: History,
     session_ends: Ends,
+    /// What hears of refused flows of each source, if it wants to.
+    refusals: [OnceLock<HearRefusal>; Origin::SOURCES.len()],
 }
+
+/// Hears of a refused flow.
+struct HearRefusal(Box<dyn Fn(Ufid) + Send + Sync>);
 
 /// An event, and when it happened by the wall clock.
 #[derive(Clone, Debug)]
@@ -105,6 +110,18 @@ impl Events {
         &self.session_ends
     }
 
+    /// Has a source hear of each flow of its own that is refused, from now on. Nobody else's, and not another time.
+    pub fn tell_refusals_of(&self, source: Origin, hear: Box<dyn Fn(Ufid) + Send + Sync>) {
+        if let Some(place) = self.refusals_of(source) {
+            // A source runs once.
+            place.get_or_init(|| HearRefusal(hear));
+        }
+    }
+
+    fn refusals_of(&self, source: Origin) -> Option<&OnceLock<HearRefusal>> {
+        self.refusals.get(Origin::SOURCES.iter().position(|known| *known == source)?)
+    }
+
     /// Notes something that happened to the agent.
     pub fn note(&self, words: impl Into<String>) {
         self.add_note(&mut self.noted.lock(), What::Agent(words.into()));
@@ -163,6 +180,11 @@ impl EventSink for Events {
             if let Some(mut noted) = self.noted.try_lock() {
                 self.add_note(&mut noted, What::Flow(Box::new(event.clone())));
             }
+        }
+        if let Event::Refused { flow, .. } = event
+            && let Some(HearRefusal(hear)) = self.refusals_of(flow.origin).and_then(OnceLock::get)
+        {
+            hear(flow.ufid);
         }
         tracing::debug!(target: "sluice::event", "{event}");
         self.tell_watchers(event);

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sluice_flow::action::named_meters;
 use sluice_flow::backend::MeterCounters;
@@ -231,6 +232,10 @@ impl Intake for AgentIntake<'_> {
         self.agent.device_counters().meter(meter).cloned()
     }
 
+    fn poll_interval(&self) -> Duration {
+        self.agent.config().poll_interval
+    }
+
     fn visit(&self, visit: &mut dyn FnMut(Standing)) {
         self.agent.table.visit(&mut |view| {
             self.standing_of(&view).into_iter().for_each(&mut *visit);
@@ -240,6 +245,10 @@ impl Intake for AgentIntake<'_> {
 
     fn visit_news(&self, visit: &mut dyn FnMut(Standing)) {
         self.agent.table.visit_news(self.origin, &mut |view| self.standing_of(&view).into_iter().for_each(&mut *visit));
+    }
+
+    fn hear_refusals(&self, hear: Box<dyn Fn(Ufid) + Send + Sync>) {
+        self.agent.events.tell_refusals_of(self.origin, hear);
     }
 
     fn wanted(&self) -> usize {

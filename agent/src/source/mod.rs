@@ -101,7 +101,6 @@ fn datapath(ovs: &OvsSource, config: &Config) -> Result<Box<dyn Source>, Feedbac
         shares_recirculation: config.backend.kind().chain_miss == MissPolicy::Kernel,
         queue_bytes: ovs.queue_bytes,
         feedback,
-        interval: config.poll_interval,
     };
     Ok(if ovs.handed_over {
         Box::new(HandedOverSource::new(options, &config.run_dir.join(FLOWS_SOCKET))?)

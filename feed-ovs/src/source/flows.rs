@@ -53,6 +53,11 @@ impl Flows {
         self.named.contains_key(&ufid)
     }
 
+    /// Whether the agent has taken it on.
+    pub(super) fn has_taken(&self, ufid: Ufid) -> bool {
+        self.named.get(&ufid).is_some_and(|known| known.is_taken)
+    }
+
     /// The names of those that the agent has taken on.
     pub(super) fn taken_names(&self) -> impl Iterator<Item = Ufid> {
         self.named.iter().filter(|(_, known)| known.is_taken).map(|(ufid, _)| *ufid)

@@ -23,6 +23,7 @@ use super::follower::{BEGINS_AGAIN, Follower, GOES_ON, Looked};
 use super::left::Left;
 use super::meters::Meters;
 use super::ports::Ports;
+use super::refusals::Refusals;
 use super::session::{Trouble, can_go_on};
 use super::{FeedbackError, Options, open_feedback, prepare_feedback, take_out, take_out_meters};
 use crate::families::{Families, Family};
@@ -37,10 +38,10 @@ const FAMILIES: Families = Families {
     flow: Family { number: 0x12, group: 0 },
     meter: Some(0x13),
 };
-/// How long it is waited for messages while the device has not said of all flows whether it takes them, and then as long again as the oldest has
-/// waited; and how long while it has.
+/// How often it is looked who else wants something, and whether the source is to stop, at least.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long it is waited at least. So long has ovs-vswitchd for its answer to an answer, before it gets the next one.
 const SOON: Duration = Duration::from_millis(2);
-const LOOK: Duration = Duration::from_millis(100);
 /// How long a flow may wait for the way to its next hop. The kernel has asked a neighbour twice by then (`retrans_time_ms`).
 const NEXT_HOP: Duration = Duration::from_secs(2);
 /// How long answers may wait for room. ovs-vswitchd reads at least twice a second.
@@ -77,13 +78,13 @@ impl HandedOverSource {
     /// Waits for an ovs-vswitchd. Rules of an earlier one stay meanwhile, unless another one is at work elsewhere.
     fn next(
         &mut self,
-        (door, feedback): (&Door, &mut Option<Feedback>),
+        (door, refusals, feedback): (&Door, &Refusals, &mut Option<Feedback>),
         left: &mut Option<Left>,
         intake: &dyn Intake,
         stops: &dyn Fn() -> bool,
     ) -> Option<Peer> {
         while !stops() {
-            wait_for(door.as_fd(), LOOK);
+            wait_for([door.as_fd()], LOOK);
             match door.next() {
                 Some(Ok(peer)) => return Some(peer),
                 Some(Err(uid)) => tracing::warn!("user {uid} wanted to hand flows over and may not"),
@@ -97,6 +98,8 @@ impl HandedOverSource {
                 end_all(feedback.as_mut(), intake);
                 self.tell_trouble(NOBODY, intake);
             }
+            // Nobody is to be told.
+            drop(refusals.take());
             if left.is_none() {
                 // The device has kept those that its rules still used.
                 take_out_meters(intake);
@@ -119,15 +122,15 @@ impl Source for HandedOverSource {
     fn run(&mut self, intake: &dyn Intake, stops: &dyn Fn() -> bool) {
         // First: who hands flows over asks for it at once.
         let mut feedback = open_feedback(self.feedback.take());
-        let door = match self.door.take().map(ClosedDoor::open) {
-            Some(Ok(door)) => door,
-            Some(Err(error)) => return self.tell_trouble(&format!("nobody can hand flows over: {error}"), intake),
-            None => return,
+        let Some(door) = self.door.take() else { return };
+        let (door, refusals) = match door.open().and_then(|door| Ok((door, Refusals::of(intake)?))) {
+            Ok(both) => both,
+            Err(error) => return self.tell_trouble(&format!("nobody can hand flows over: {error}"), intake),
         };
         let mut left = None;
         loop {
             self.tell_trouble(if left.is_some() { LEFT } else { NOBODY }, intake);
-            let next = self.next((&door, &mut feedback), &mut left, intake, stops);
+            let next = self.next((&door, &refusals, &mut feedback), &mut left, intake, stops);
             let Some(Peer { socket, pid, process }) = next else { break };
             tracing::info!("process {pid} hands flows over");
             self.report.trouble = None;
@@ -147,8 +150,8 @@ impl Source for HandedOverSource {
                 has_told_all: false,
             };
             let told = Instant::now();
-            let (unanswered, given_back) = Default::default();
-            let session = Session { door: &door, listener, follower, unanswered, given_back, told };
+            let (waiting, given_back) = Default::default();
+            let session = Session { door: &door, refusals: &refusals, listener, follower, waiting, given_back, told };
             left = session.run(stops).err().and_then(|trouble| {
                 tracing::warn!("no flows are handed over any more: {trouble}");
                 process.filter(|_| trouble.is_silence()).and_then(|process| Left::by(&process))
@@ -175,21 +178,17 @@ fn end_all(feedback: Option<&mut Feedback>, intake: &dyn Intake) {
 /// An ovs-vswitchd, from the moment that it has connected to its end.
 struct Session<'a> {
     door: &'a Door,
+    refusals: &'a Refusals,
     listener: Listener,
     follower: Follower<'a>,
-    unanswered: Unanswered,
+    waiting: Waiting,
     given_back: GivenBack,
     told: Instant,
 }
 
-/// Flows of which it is not certain yet whether the device takes them.
+/// Flows that the device does not take until it knows the way to their next hop, which may be a matter of milliseconds; the oldest first.
 #[derive(Default)]
-struct Unanswered {
-    /// Those of which it has not said so, in the order in which they came.
-    pending: VecDeque<(Ufid, Instant)>,
-    /// Those that it does not take until it knows the way to their next hop, which may be a matter of milliseconds.
-    waiting: VecDeque<(Ufid, Instant)>,
-}
+struct Waiting(VecDeque<(Ufid, Instant)>);
 
 /// Flows that the agent has no more, of which ovs-vswitchd is still to be told.
 #[derive(Default)]
@@ -203,8 +202,9 @@ impl Session<'_> {
     fn run(mut self, stops: &dyn Fn() -> bool) -> Result<(), Trouble> {
         let mut looked = Instant::now();
         while !stops() {
-            self.hear()?;
-            self.settle();
+            let is_rung = self.wait();
+            let left_out = self.hear()?;
+            self.settle(left_out, is_rung);
             self.answer()?;
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
@@ -214,43 +214,53 @@ impl Session<'_> {
                     feedback.serve();
                 }
             }
-            if self.told.elapsed() >= self.follower.options.interval {
+            if self.told.elapsed() >= self.follower.intake.poll_interval() {
                 self.tell();
             }
         }
         Ok(())
     }
 
-    fn hear(&mut self) -> Result<(), Trouble> {
-        let Self { listener, follower, unanswered: Unanswered { pending, .. }, given_back, .. } = self;
-        let until_answered = pending.front().map_or(LOOK, |(_, since)| since.elapsed().clamp(SOON, LOOK));
-        let at_most = if given_back.names.is_empty() { until_answered } else { SOON };
-        let mut failed = None;
-        listener.receive(at_most, &mut |notification| match take(follower, notification) {
-            Ok(put) => pending.extend(put.map(|ufid| (ufid, Instant::now()))),
+    /// Waits for something to do. Returns whether flows were refused.
+    fn wait(&self) -> bool {
+        let at_most = if self.given_back.names.is_empty() { LOOK } else { SOON };
+        let until_told = self.follower.intake.poll_interval().saturating_sub(self.told.elapsed());
+        let [_, is_rung] = wait_for([self.listener.socket(), self.refusals.bell()], at_most.min(until_told).max(SOON));
+        is_rung
+    }
+
+    /// Takes what ovs-vswitchd tells. Returns flows that the agent has not taken on.
+    fn hear(&mut self) -> Result<Vec<Ufid>, Trouble> {
+        let Self { listener, follower, .. } = self;
+        let (mut left_out, mut failed) = (vec![], None);
+        listener.receive(Duration::ZERO, &mut |notification| match take(follower, notification) {
+            Ok(put) => left_out.extend(put.filter(|ufid| !follower.flows.has_taken(*ufid))),
             Err(reason) => failed = Some(reason),
         })?;
         // It is one program, whose flows nobody else knows.
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(left_out), Err)
     }
 
-    /// Gives flows back that the device has refused.
-    fn settle(&mut self) {
+    /// Gives flows back that the agent has not taken on, or that the device has refused, if it has any.
+    fn settle(&mut self, mut left_out: Vec<Ufid>, is_rung: bool) {
         let (flows, intake) = (&self.follower.flows, self.follower.intake);
-        let mut refused = self.unanswered.take_refused(intake);
-        refused.retain(|ufid| flows.has(*ufid));
-        self.give_back(&refused);
+        let refused = if is_rung { self.refusals.take() } else { vec![] };
+        for standing in refused.into_iter().filter_map(|ufid| intake.standing(ufid)) {
+            if standing.state == FlowState::Refused && !self.waiting.lets_wait(&standing) {
+                left_out.push(standing.ufid);
+            }
+        }
+        left_out.extend(self.waiting.take_refused(intake));
+        left_out.retain(|ufid| flows.has(*ufid));
+        self.give_back(&left_out);
     }
 
     /// Tells what was counted, and gives flows back that the device has lost, or that somebody has deleted by a command.
     fn tell(&mut self) {
         self.told = Instant::now();
         let Looked { refused, misses_some } = self.follower.tell();
-        let mut lost: Vec<Ufid> = refused
-            .iter()
-            .filter(|standing| !self.unanswered.lets_wait(standing))
-            .map(|standing| standing.ufid)
-            .collect();
+        let mut lost: Vec<Ufid> =
+            refused.iter().filter(|standing| !self.waiting.lets_wait(standing)).map(|standing| standing.ufid).collect();
         if misses_some {
             let mut wanted = HashSet::new();
             self.follower.intake.visit(&mut |standing| _ = wanted.insert(standing.ufid));
@@ -293,36 +303,22 @@ impl Session<'_> {
     }
 }
 
-impl Unanswered {
-    /// Takes those that are refused, and those that somebody has deleted. Answers come in about the order in which the flows came, so that it is
-    /// enough to look at the oldest; one that waits for long is left to [`Session::tell`].
-    fn take_refused(&mut self, intake: &dyn Intake) -> Vec<Ufid> {
-        let mut refused = Vec::new();
-        while let Some((ufid, since)) = self.pending.front().copied() {
-            let standing = intake.standing(ufid);
-            match standing.map(|standing| standing.state) {
-                Some(FlowState::Pending) if since.elapsed() < LOOK => break,
-                Some(FlowState::Pending | FlowState::Offloaded | FlowState::Partial) => {}
-                _ if standing.is_some_and(|standing| self.lets_wait(&standing)) => {}
-                _ => refused.push(ufid),
-            }
-            self.pending.pop_front();
-        }
-        while let Some((ufid, _)) = self.waiting.pop_front_if(|(_, since)| since.elapsed() >= NEXT_HOP) {
-            if intake.standing(ufid).is_none_or(|standing| standing.state == FlowState::Refused) {
-                refused.push(ufid);
-            }
-        }
-        refused
-    }
-
+impl Waiting {
     /// Lets a refused flow wait for the way to its next hop, if that is what it waits for. Returns whether it does.
     fn lets_wait(&mut self, standing: &Standing) -> bool {
         let waits = matches!(standing.waits_for, Some(Cause::Neighbour(_)));
         if waits {
-            self.waiting.push_back((standing.ufid, Instant::now()));
+            self.0.push_back((standing.ufid, Instant::now()));
         }
         waits
+    }
+
+    /// Takes those that have waited for long enough, and that are still refused, or that somebody has deleted.
+    fn take_refused(&mut self, intake: &dyn Intake) -> Vec<Ufid> {
+        let is_refused =
+            |ufid: &Ufid| intake.standing(*ufid).is_none_or(|standing| standing.state == FlowState::Refused);
+        let over = std::iter::from_fn(|| self.0.pop_front_if(|(_, since)| since.elapsed() >= NEXT_HOP));
+        over.map(|(ufid, _)| ufid).filter(is_refused).collect()
     }
 }
 
@@ -334,11 +330,13 @@ fn turn_away(door: &Door) {
     }
 }
 
-/// Waits until there is something at a socket, at most so long.
-fn wait_for(socket: BorrowedFd<'_>, at_most: Duration) {
+/// Waits until there is something at one of these, at most so long. Says at which.
+fn wait_for<const N: usize>(sockets: [BorrowedFd<'_>; N], at_most: Duration) -> [bool; N] {
     let timeout = Timespec::try_from(at_most).ok();
+    let mut sockets = sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN));
     // Whatever it is that fails shows when the socket is used.
-    let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], timeout.as_ref());
+    let _ = poll(&mut sockets, timeout.as_ref());
+    sockets.map(|socket| !socket.revents().is_empty())
 }
 
 /// Takes what ovs-vswitchd tells. Returns the flow that it puts or changes, if it does.

@@ -30,6 +30,7 @@ mod handed_over;
 mod left;
 mod meters;
 mod ports;
+mod refusals;
 mod session;
 mod told_meters;
 
@@ -47,7 +48,7 @@ use self::session::Session;
 /// How long a datapath that is not there is left alone.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How soon a source that is to stop does.
-const NAP: Duration = Duration::from_millis(50);
+const NAP: Duration = Duration::from_millis(250);
 /// How long ports outlive their datapath: Open vSwitch may make it anew, as `ovs-ctl force-reload-kmod` does.
 const PORTS_STAY: Duration = Duration::from_secs(5);
 
@@ -65,8 +66,6 @@ pub struct Options {
     /// The socket at which the library in ovs-vswitchd asks for what was counted, and for how many flows there is memory; `None` if Open
     /// vSwitch is told nothing.
     pub feedback: Option<(PathBuf, usize)>,
-    /// How often it is looked what was counted.
-    pub interval: Duration,
 }
 
 /// The flows of a datapath.

@@ -123,7 +123,7 @@ impl<'a> Session<'a> {
             if self.follower.must_compare && may_compare || must_retry {
                 self.compare()?;
             }
-            if self.told.elapsed() >= self.follower.options.interval {
+            if self.told.elapsed() >= self.follower.intake.poll_interval() {
                 self.tell();
             }
         }
