@@ -208,6 +208,7 @@ impl Session<'_> {
             self.answer()?;
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
+                self.follower.ports.rest();
                 self.follower.ports.end_earlier(self.follower.options.underlay.as_deref(), self.follower.intake);
                 turn_away(self.door);
                 if let Some(feedback) = &mut self.follower.feedback {

@@ -24,6 +24,8 @@ pub(super) struct Ports {
     tunnels: BTreeMap<u32, Vport>,
     /// Ports of an earlier ovs-vswitchd of which this one has not told, and when it began.
     earlier: Option<(Instant, BTreeSet<PortNumber>)>,
+    /// The network devices, while one port after the other is told of.
+    devices: Devices,
 }
 
 impl Ports {
@@ -59,29 +61,32 @@ impl Ports {
         }
         self.left_out.retain(|name, _| vports.iter().any(|vport| vport.name == *name));
         let (tunnels, others): (Vec<_>, Vec<_>) = vports.iter().partition(|vport| is_tunnel(vport));
-        let devices = Devices::read();
-        others.into_iter().for_each(|vport| self.bring(vport, &devices, underlay, intake));
+        others.into_iter().for_each(|vport| self.bring(vport, underlay, intake));
         self.tunnels = tunnels.into_iter().map(|vport| (vport.number, vport.clone())).collect();
-        self.bring_tunnels(&devices, underlay, intake);
+        self.bring_tunnels(underlay, intake);
+    }
+
+    /// Lets go of what is known of network devices, which costs nothing while no port is told of, and to follow them would.
+    pub(super) fn rest(&mut self) {
+        self.devices = Devices::default();
     }
 
     /// Brings in a port.
     pub(super) fn appear(&mut self, vport: &Vport, underlay: Option<&str>, intake: &dyn Intake) {
-        let devices = Devices::read();
         if is_tunnel(vport) {
             self.tunnels.insert(vport.number, vport.clone());
         }
-        self.bring(vport, &devices, underlay, intake);
+        self.bring(vport, underlay, intake);
         if underlay == Some(&vport.name) {
-            self.bring_tunnels(&devices, underlay, intake);
+            self.bring_tunnels(underlay, intake);
         }
     }
 
-    fn bring_tunnels(&mut self, devices: &Devices, underlay: Option<&str>, intake: &dyn Intake) {
-        self.tunnels.clone().values().for_each(|vport| self.bring(vport, devices, underlay, intake));
+    fn bring_tunnels(&mut self, underlay: Option<&str>, intake: &dyn Intake) {
+        self.tunnels.clone().values().for_each(|vport| self.bring(vport, underlay, intake));
     }
 
-    fn bring(&mut self, vport: &Vport, devices: &Devices, underlay: Option<&str>, intake: &dyn Intake) {
+    fn bring(&mut self, vport: &Vport, underlay: Option<&str>, intake: &dyn Intake) {
         if vport.number == LOCAL {
             return;
         }
@@ -92,7 +97,8 @@ impl Ports {
             }
             intake.attach(port)
         };
-        match port(vport, devices, underlay, intake).and_then(attach) {
+        let is_representor = || self.devices.is_representor(&vport.name);
+        match port(vport, is_representor, underlay, intake).and_then(attach) {
             Ok(()) => {
                 self.left_out.remove(&vport.name);
                 self.is_told(vport.number);
@@ -120,7 +126,7 @@ impl Ports {
         }
         if underlay == Some(&vport.name) {
             // They say what they wait for.
-            self.bring_tunnels(&Devices::read(), underlay, intake);
+            self.bring_tunnels(underlay, intake);
         }
     }
 
@@ -142,22 +148,32 @@ fn is_tunnel(vport: &Vport) -> bool {
 }
 
 /// The network devices of the namespace, as far as the kernel tells of them.
+#[derive(Default)]
 struct Devices(Option<Monitor>);
 
 impl Devices {
-    fn read() -> Self {
-        let monitor = Monitor::open(MonitorOptions::default());
-        Self(monitor.inspect_err(|error| tracing::debug!("network devices are not known: {error}")).ok())
-    }
-
     /// Whether a device is a representor, if the kernel tells.
-    fn is_representor(&self, name: &str) -> Option<bool> {
+    fn is_representor(&mut self, name: &str) -> Option<bool> {
+        // Read once, and followed from there.
+        let known = match &mut self.0 {
+            Some(monitor) => monitor.poll(Duration::ZERO).map(|_| ()),
+            None => Monitor::open(MonitorOptions::default()).map(|monitor| self.0 = Some(monitor)),
+        };
+        if let Err(error) = known {
+            tracing::debug!("network devices are not known: {error}");
+            self.0 = None;
+        }
         let known = self.0.as_ref()?.links().named(name);
         Some(known.is_some_and(|known| matches!(known.device.role, Role::Representor(_))))
     }
 }
 
-fn port(vport: &Vport, devices: &Devices, underlay: Option<&str>, intake: &dyn Intake) -> Result<Port, String> {
+fn port(
+    vport: &Vport,
+    is_representor: impl FnOnce() -> Option<bool>,
+    underlay: Option<&str>,
+    intake: &dyn Intake,
+) -> Result<Port, String> {
     let name = vport.name.parse().map_err(|error: sluice_flow::NameError| error.to_string())?;
     let number = PortNumber(vport.number);
     let as_known = || intake.ports().into_iter().find(|known| known.number == number && known.name == name);
@@ -170,7 +186,7 @@ fn port(vport: &Vport, devices: &Devices, underlay: Option<&str>, intake: &dyn I
             PortKind::Tunnel(Tunnel { protocol, udp_port, underlay })
         }
         None if vport.kind == VPORT_INTERNAL => PortKind::Internal,
-        None => match devices.is_representor(&vport.name) {
+        None => match is_representor() {
             Some(true) => PortKind::Representor,
             Some(false) => PortKind::Physical,
             None => as_known().map_or(PortKind::Physical, |known| known.kind),

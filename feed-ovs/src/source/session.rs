@@ -111,6 +111,7 @@ impl<'a> Session<'a> {
             self.hear(LOOK.saturating_sub(looked.elapsed()))?;
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
+                self.follower.ports.rest();
                 if let Some(feedback) = &mut self.follower.feedback {
                     feedback.serve();
                 }
