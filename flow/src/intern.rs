@@ -11,7 +11,8 @@ const SHARDS: usize = 16;
 /// Values of a shard that are counted one by one.
 const COUNTED: usize = 256;
 
-/// Keeps one copy of equal values that are in use. A value goes with its last user.
+/// Keeps one copy of equal values that are in use. A value goes with its last user. Of different values with the same hash it keeps one: the
+/// others, which there hardly ever are, are not shared.
 pub struct Interner<T: ?Sized> {
     hasher: RandomState,
     /// Read far more than written: most flows have a mask and actions that others have, too.
@@ -19,23 +20,22 @@ pub struct Interner<T: ?Sized> {
 }
 
 struct Shard<T: ?Sized> {
-    values: HashMap<u64, Vec<Weak<T>>, RandomState>,
-    /// How many values these are, dead ones included.
-    held: usize,
+    /// By their hashes; some are dead.
+    values: HashMap<u64, Weak<T>, RandomState>,
     /// Entries at which dead ones are looked for next.
     sweep_at: usize,
 }
 
 impl<T: ?Sized + Eq> Shard<T> {
     fn find(&self, hash: u64, value: &T) -> Option<Arc<T>> {
-        self.values.get(&hash)?.iter().filter_map(Weak::upgrade).find(|known| **known == *value)
+        self.values.get(&hash)?.upgrade().filter(|known| **known == *value)
     }
 }
 
 impl<T: ?Sized + Hash + Eq> Interner<T> {
     /// An empty one.
     pub fn new() -> Self {
-        let shard = || RwLock::new(Shard { values: HashMap::default(), held: 0, sweep_at: 64 });
+        let shard = || RwLock::new(Shard { values: HashMap::default(), sweep_at: 64 });
         Self { hasher: RandomState::default(), shards: std::array::from_fn(|_| shard()) }
     }
 
@@ -59,20 +59,14 @@ impl<T: ?Sized + Hash + Eq> Interner<T> {
             return equal;
         }
         if shard.values.len() >= shard.sweep_at {
-            shard.values.retain(|_, same| {
-                same.retain(|weak| weak.strong_count() > 0);
-                !same.is_empty()
-            });
-            shard.sweep_at = (shard.values.len() * 2).max(64);
-            shard.held = shard.values.values().map(Vec::len).sum();
+            shard.values.retain(|_, known| known.strong_count() > 0);
+            let sweep_at = (shard.values.len() * 2).max(64);
+            shard.values.shrink_to(sweep_at);
+            shard.sweep_at = sweep_at;
         }
-        let Shard { values, held, .. } = &mut *shard;
-        let same = values.entry(hash).or_default();
-        // This value may have gone before, over and over: a sweep comes only once there are many different ones.
-        *held -= same.len();
-        same.retain(|weak| weak.strong_count() > 0);
-        same.push(Arc::downgrade(&value));
-        *held += same.len();
+        if shard.values.get(&hash).is_none_or(|known| known.strong_count() == 0) {
+            shard.values.insert(hash, Arc::downgrade(&value));
+        }
         value
     }
 
@@ -81,10 +75,10 @@ impl<T: ?Sized + Hash + Eq> Interner<T> {
     pub fn len(&self) -> usize {
         let live = |shard: &RwLock<Shard<T>>| {
             let shard = shard.read();
-            if shard.held > COUNTED {
-                return shard.held;
+            if shard.values.len() > COUNTED {
+                return shard.values.len();
             }
-            shard.values.values().flatten().filter(|weak| weak.strong_count() > 0).count()
+            shard.values.values().filter(|weak| weak.strong_count() > 0).count()
         };
         self.shards.iter().map(live).sum()
     }
@@ -92,7 +86,7 @@ impl<T: ?Sized + Hash + Eq> Interner<T> {
     /// Whether no value is in use.
     pub fn is_empty(&self) -> bool {
         let is_live = |weak: &Weak<T>| weak.strong_count() > 0;
-        self.shards.iter().all(|shard| !shard.read().values.values().flatten().any(is_live))
+        self.shards.iter().all(|shard| !shard.read().values.values().any(is_live))
     }
 }
 
@@ -128,9 +122,23 @@ mod tests {
         for _ in 0..1_000 {
             interner.share(Arc::from("a"));
         }
-        let shards: Vec<_> = interner.shards.iter().map(|shard| shard.read()).collect();
-        let there: usize = shards.iter().flat_map(|shard| shard.values.values()).map(Vec::len).sum();
-        let counted: usize = shards.iter().map(|shard| shard.held).sum();
-        assert_eq!((there, counted), (1, 1), "only the last one, which is dead by now");
+        let there: usize = interner.shards.iter().map(|shard| shard.read().values.len()).sum();
+        assert_eq!(there, 1, "only the last one, which is dead by now");
+    }
+
+    #[test]
+    fn of_values_with_one_hash_the_first_is_shared_and_each_is_what_it_is() {
+        #[derive(PartialEq, Eq, Debug)]
+        struct Alike(u32);
+        impl Hash for Alike {
+            fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+        }
+        let interner = Interner::new();
+        let first = interner.share(Arc::new(Alike(1)));
+        assert_eq!(*interner.share(Arc::new(Alike(2))), Alike(2));
+        assert!(Arc::ptr_eq(&first, &interner.share(Arc::new(Alike(1)))));
+        drop(first);
+        let second = interner.share(Arc::new(Alike(2)));
+        assert!(Arc::ptr_eq(&second, &interner.share(Arc::new(Alike(2)))), "the first one is gone");
     }
 }
