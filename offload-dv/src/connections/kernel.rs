@@ -17,6 +17,8 @@ use crate::translate::{is_for_hardware, status};
 
 /// Room for events in the kernel: some ten thousand.
 const QUEUE_BYTES: usize = 8 << 20;
+/// Events at most that wait for the end of a listing, beside those for which the kernel has room.
+const MOST_HEARD: usize = 1 << 18;
 /// Connections that have begun, of which it asks at once.
 const MOST_ASKED: usize = 256;
 
@@ -24,6 +26,9 @@ const MOST_ASKED: usize = 256;
 pub struct KernelConnections {
     events: Events,
     requests: Requests,
+    /// What was told while connections were listed, and whether all of it was heard.
+    heard: Vec<Result<Event, SocketError>>,
+    has_missed: bool,
     begun: Begun,
     /// What it has found out since it was asked last.
     found: Vec<ConnectionChange>,
@@ -37,8 +42,8 @@ impl KernelConnections {
         let requests = Requests::open()?;
         // Each connection that is kept is told of as changed, which would be as many events at a time as there are that move.
         let events = Events::open(QUEUE_BYTES, &others(requests.port()))?;
-        let (begun, found) = (Begun::default(), Vec::new());
-        let mut source = Self { events, requests, begun, found, has_lost: false };
+        let (heard, has_missed, begun, found, has_lost) = Default::default();
+        let mut source = Self { events, requests, heard, has_missed, begun, found, has_lost };
         // Whether it tells at all.
         source.list(&mut |_| {})?;
         Ok(source)
@@ -66,16 +71,18 @@ impl KernelConnections {
 
     /// Adds what is told within `patience`, and what was before.
     fn hear(&mut self, patience: Duration, changes: &mut Vec<ConnectionChange>) -> Result<(), SourceError> {
+        let mut told = std::mem::take(&mut self.heard);
+        let patience = if told.is_empty() { patience } else { Duration::ZERO };
         wait(&[self.events.as_fd()], patience).map_err(|error| SourceError::Failed(error.to_string()))?;
-        let mut told = Vec::new();
-        let heard = self.events.receive(&mut |event| told.push(event))?;
+        let heard = self.events.receive(&mut |event| told.push(event.map_err(SocketError::from)))?;
+        let has_missed = std::mem::take(&mut self.has_missed) || heard == Heard::NotAll;
         for event in told {
-            let Event { told, is_gone, .. } = event.map_err(SocketError::from)?;
+            let Event { told, is_gone, .. } = event?;
             if is_for_device(&told) {
                 changes.push(self.event(told.connection, is_gone)?);
             }
         }
-        if heard == Heard::NotAll { Err(SourceError::Lost) } else { Ok(()) }
+        if has_missed { Err(SourceError::Lost) } else { Ok(()) }
     }
 
     /// Asks for connections that may have come to be for hardware without anybody's telling.
@@ -109,7 +116,7 @@ impl KernelConnections {
 
 impl ConnectionSource for KernelConnections {
     fn list(&mut self, visit: &mut dyn FnMut(Connection)) -> Result<(), SourceError> {
-        let Self { requests, begun, has_lost, .. } = self;
+        let Self { events, requests, heard, has_missed, begun, has_lost, .. } = self;
         let mut see = |told: Told| {
             if is_for_device(&told) {
                 if *has_lost {
@@ -118,7 +125,15 @@ impl ConnectionSource for KernelConnections {
                 visit(told.connection);
             }
         };
-        requests.all(Mark::default(), &mut see, &mut || Ok(()))?;
+        // The kernel goes on telling, and has little room.
+        let mut hear = || {
+            if heard.len() < MOST_HEARD {
+                let told = events.receive(&mut |event| heard.push(event.map_err(SocketError::from)))?;
+                *has_missed |= told == Heard::NotAll;
+            }
+            Ok(())
+        };
+        requests.all(Mark::default(), &mut see, &mut hear)?;
         self.has_lost = false;
         Ok(())
     }

@@ -379,6 +379,42 @@ fn the_kernel_keeps_a_connection_whose_packets_only_the_device_sees() {
     });
 }
 
+#[test]
+fn what_is_told_during_a_listing_is_not_lost_however_long_that_takes() {
+    /// In all more than the kernel keeps for a listener without privileges, and few at a time.
+    const BATCHES: usize = 60;
+    const BATCH: usize = 20;
+    in_namespace("kernel::what_is_told_during_a_listing_is_not_lost_however_long_that_takes", || {
+        begin(4_000, "");
+        let mut source = KernelConnections::open().unwrap();
+        let (mut seen, mut begun) = (0, 0);
+        let mut visit = |_| {
+            seen += 1;
+            if seen % 50 == 0 && begun < BATCHES {
+                let file = tempfile::NamedTempFile::new().unwrap();
+                let line = |host: usize| {
+                    format!("-I -p udp --src 10.2.{begun}.{host} --dst 10.0.0.2 --sport 1 --dport 2 {SEEN}\n")
+                };
+                std::fs::write(file.path(), (1..=BATCH).map(line).collect::<String>()).unwrap();
+                conntrack(&format!("-R {}", file.path().display()));
+                begun += 1;
+            }
+        };
+        source.list(&mut visit).unwrap();
+        assert_eq!(begun, BATCHES);
+        let mut told = BTreeSet::new();
+        eventually("all that have begun meanwhile are told of", || {
+            let mut changes = Vec::new();
+            source.wait(Duration::from_millis(100), &mut changes).unwrap();
+            told.extend(changes.into_iter().filter_map(|change| match change {
+                ConnectionChange::Is(connection) => Some(connection.original.source),
+                ConnectionChange::Gone { .. } => None,
+            }));
+            told.len() == BATCHES * BATCH
+        });
+    });
+}
+
 /// A source that loses the end of its only connection.
 struct Forgetful {
     connection: Connection,
