@@ -31,9 +31,13 @@ struct Peer {
 
 impl Peer {
     async fn connect(rig: &Rig) -> Self {
+        Self::connect_with(rig, settings()).await
+    }
+
+    async fn connect_with(rig: &Rig, settings: Settings) -> Self {
         let capacity = Capacity { sends: 64, send_segments: 1, receives: 64, receive_bytes: 512 };
         let local = Local::open("mlx5_0", capacity).unwrap();
-        let mut dialer = Dialer { address: rig.address().to_owned(), settings: settings() };
+        let mut dialer = Dialer { address: rig.address().to_owned(), settings };
         let connection = dialer.next(&local).await.unwrap();
         Self { local, connection }
     }
@@ -63,11 +67,24 @@ impl Peer {
         self.send(&message(sender, Kind::Hello, &hello.bytes(1000)));
     }
 
+    /// Sends heartbeats until the collector has read what was sent before them: it has not room for so many that it has not read, and those
+    /// that find no room wait.
+    async fn beat_until_read(&self) {
+        const BEATS: usize = 60;
+        (0..BEATS).for_each(|_| self.send(&message(1, Kind::Heartbeat, &[0; 9 * 8 * CAUSES])));
+        let (mut told, mut sent) = (Vec::new(), 0);
+        while sent < BEATS {
+            timeout(Duration::from_secs(40), self.connection.completions.next(&mut told)).await.unwrap().unwrap();
+            sent += told.drain(..).filter(|told| matches!(told.outcome, Outcome::Sent(_))).count();
+        }
+    }
+
     /// Waits for the next grants.
     async fn grants(&self) -> Vec<Grant> {
         let (mut told, mut grants) = (Vec::new(), Vec::new());
         while grants.is_empty() {
-            self.connection.completions.next(&mut told).await.unwrap();
+            let next = timeout(Duration::from_secs(40), self.connection.completions.next(&mut told)).await;
+            next.expect("the collector grants").unwrap();
             for completion in told.drain(..) {
                 if let Outcome::Received(received) = completion.outcome {
                     grants.push(Grant::parse(&received.buffers[0][..received.length]).unwrap());
@@ -248,8 +265,12 @@ fn two_connections_of_one_sender_that_wait_for_an_output_are_both_answered() {
             first.hello(1).await;
             first.send(&message(1, batch(1, 0), &[0; 40]));
             until(|| rig.collected("latency_seconds_count", Class::Arp), |frames| *frames == 1).await;
-            let others = [Peer::connect(&rig).await, Peer::connect(&rig).await];
-            others.iter().for_each(|peer| peer.greet(1));
+            let patient = Settings { rnr_retries: 7, ..settings() };
+            let others = [Peer::connect_with(&rig, patient).await, Peer::connect_with(&rig, patient).await];
+            for peer in &others {
+                peer.greet(1);
+                peer.beat_until_read().await;
+            }
             drop(goes_on);
             for peer in &others {
                 assert_eq!(peer.grants().await[0].classes[0].acknowledged, 1);
