@@ -155,6 +155,12 @@ const STORIES: &[Story] = &[
     ("connections_have_flows_while_they_have_the_mark_that_is_configured", |_| {
         connections::connections_have_flows_while_they_have_the_mark_that_is_configured();
     }),
+    ("the_timeout_of_a_policy_of_nftables_is_set_anew_and_not_what_the_kernel_is_set_to", |_| {
+        connections::the_timeout_of_a_policy_of_nftables_is_set_anew_and_not_what_the_kernel_is_set_to();
+    }),
+    ("connections_take_the_way_that_rules_have_for_their_ports", |_| {
+        connections::connections_take_the_way_that_rules_have_for_their_ports();
+    }),
     ("connections_that_a_policy_of_ipsec_is_for_are_left_to_the_kernel", |_| {
         connections::connections_that_a_policy_of_ipsec_is_for_are_left_to_the_kernel();
     }),

@@ -403,6 +403,52 @@ pub(crate) fn connections_have_flows_while_they_have_the_mark_that_is_configured
     eventually("the flows are gone", || ours(&daemon).is_empty());
 }
 
+pub(crate) fn the_timeout_of_a_policy_of_nftables_is_set_anew_and_not_what_the_kernel_is_set_to() {
+    /// Of the policy. The kernel is set to days.
+    const ESTABLISHED: Duration = Duration::from_secs(8);
+    let router = Router::with_masquerading();
+    let rules = router.folder().join("policy.nft");
+    let policy = format!(
+        "table ip policies {{
+            ct timeout short {{ protocol tcp; l3proto ip; policy = {{ established : {} }}; }}
+            chain forward {{ type filter hook forward priority filter; ct timeout set \"short\"; }}
+        }}",
+        ESTABLISHED.as_secs()
+    );
+    std::fs::write(&rules, policy).unwrap();
+    run(&format!("nft -f {}", rules.display()));
+    let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
+    let daemon = router.start(TRANSLATED);
+    let mut connection = Connection::new(&listener);
+    connection.talk_until_forwarded(&daemon);
+    let forwarded = router.forwarded();
+    // The kernel would have forgotten it by then.
+    connection.talk_for(2 * ESTABLISHED);
+    assert_eq!(router.forwarded(), forwarded, "the kernel has forwarded packets");
+    let entry = entries("tcp");
+    let left = entry.split_whitespace().nth(2).and_then(|left| left.parse().ok()).unwrap();
+    assert!(
+        entry.contains("ESTABLISHED") && Duration::from_secs(left) <= ESTABLISHED + Duration::from_secs(1),
+        "{entry}"
+    );
+}
+
+pub(crate) fn connections_take_the_way_that_rules_have_for_their_ports() {
+    let router = Router::with_masquerading();
+    let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
+    let daemon = router.start(TRANSLATED);
+    let mut connection = Connection::new(&listener);
+    connection.talk_until_forwarded(&daemon);
+    // Of what goes to the server, and of its answers.
+    for rule in [format!("ipproto tcp dport {PORT}"), format!("ipproto tcp sport {PORT}")] {
+        run(&format!("ip rule add {rule} prohibit"));
+        eventually("the flows are gone", || ours(&daemon).is_empty());
+        eventually("it is known why", || sluice(&daemon, &["show"]).contains("2: the kernel has no route"));
+        run(&format!("ip rule delete {rule} prohibit"));
+        connection.talk_until_forwarded(&daemon);
+    }
+}
+
 pub(crate) fn connections_that_a_policy_of_ipsec_is_for_are_left_to_the_kernel() {
     let router = Router::with_masquerading();
     let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
