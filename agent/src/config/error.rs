@@ -107,8 +107,11 @@ impl fmt::Display for Place {
 
 /// Serde's messages speak of fields, variants and types of Rust; who writes the file knows keys, values and numbers.
 fn in_our_words(message: &str) -> String {
-    message
+    let words = message
         .replace("invalid type: map, expected a sequence", "a list of tables has double brackets, as in [[port]]")
+        .replace("invalid type: map", "invalid type: table")
+        .replace("invalid type: sequence", "invalid type: list")
+        .replace("expected a sequence", "expected a list")
         .replace("unknown field", "unknown key")
         .replace("missing field", "missing key")
         .replace("duplicate field", "duplicate key")
@@ -116,4 +119,12 @@ fn in_our_words(message: &str) -> String {
         .replace("expected u16", "expected a number from 0 to 65535")
         .replace("expected u32", "expected a number from 0 to 4294967295")
         .replace("expected u64", "expected a number of 0 or more")
+        .replace("expected i64", "expected a number");
+    match words.split_once("expected struct ") {
+        Some((before, after)) => {
+            let after = after.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric());
+            format!("{before}expected a table{after}")
+        }
+        None => words,
+    }
 }

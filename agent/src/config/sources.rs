@@ -9,7 +9,7 @@ use super::forms;
 
 /// The sources that are wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields, expecting = "expected a table")]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
 pub struct Sources {
     /// `[source.ovs]`: the kernel's Open vSwitch datapath.
     pub ovs: Option<OvsSource>,
@@ -20,7 +20,7 @@ pub struct Sources {
 /// Connections that the kernel tracks, routes and translates between ports of this agent. Once one is established, both of its directions are
 /// flows, which end with it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields, expecting = "expected a table")]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
 pub struct ConntrackSource {
     /// How many connections have flows, at most; others are left to the kernel. Default 10000.
     #[serde(deserialize_with = "forms::positive")]
@@ -58,7 +58,7 @@ impl Default for ConntrackSource {
 /// Flows of an Open vSwitch that runs on the kernel's datapath and knows nothing of this agent. It keeps all of them; the agent forwards what
 /// its device takes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields, expecting = "expected a table")]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
 pub struct OvsSource {
     /// The datapath of the kernel. Its ports become ports of the agent, under their names and numbers. Default `"ovs-system"`.
     pub datapath: String,

@@ -472,6 +472,39 @@ fn ports_and_meters_that_contradict_each_other_are_shown_where_they_are() {
 }
 
 #[test]
+fn an_error_about_a_value_has_no_words_of_rust() {
+    const TABLES: [&str; 9] = [
+        "",
+        "[log]\n",
+        "[source]\n",
+        "[source.ovs]\n",
+        "[source.conntrack]\n",
+        "[api]\n",
+        "[mirror]\n",
+        "[soft]\n",
+        "[[port]]\nnumber = 1\nname = \"x\"\n",
+    ];
+    const VALUES: [&str; 9] = ["1", "-1", "1.5", "\"x\"", "true", "[]", "[1]", "{ nothing = 1 }", "1979-05-27"];
+    const RUST: [&str; 14] = [
+        "i64", "u64", "u32", "u16", "usize", "f64", "struct", "sequence", "map", "enum", "variant", "tuple", "unit",
+        "newtype",
+    ];
+    for table in TABLES {
+        for key in known_keys(&format!("{table}nothing = 1")) {
+            for value in VALUES {
+                let text = format!("{table}{key} = {value}");
+                let Err(error) = Config::parse(&text, "test.toml", None) else { continue };
+                let error = error.to_string();
+                let said = error.lines().next().unwrap_or_default();
+                let is_of_rust = |word: &str| RUST.contains(&word) || said.contains("expected expected");
+                let words = said.split(|letter: char| !letter.is_alphanumeric());
+                assert!(!words.into_iter().any(is_of_rust), "{text}: {said}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_reload_takes_what_it_can_and_names_the_rest() {
     let old = Config::default();
     let new = parse(
