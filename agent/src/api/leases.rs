@@ -66,7 +66,10 @@ pub(super) struct Lease {
 
 /// All leases. The file has their terms alone, so that it is not written at each renewal; after a restart each has its whole time before it.
 pub(super) struct Leases {
+    /// Never held while the disk is waited for: leases are renewed, and end, on a disk that hangs, too.
     held: Mutex<BTreeMap<ControllerName, Lease>>,
+    /// Held from a change of the terms to its being written, and taken before `held`.
+    writing: Mutex<()>,
     /// A lease was taken, which may be the next to end.
     taken: Notify,
     folder: Option<OwnFolder>,
@@ -103,32 +106,44 @@ impl Leases {
             }
             held.insert(owner, Lease::new(terms));
         }
-        Ok(Self { held: Mutex::new(held), taken: Notify::new(), folder })
+        Ok(Self { held: Mutex::new(held), writing: Mutex::default(), taken: Notify::new(), folder })
     }
 
     /// Takes a lease, or renews it.
     pub(super) fn take(&self, owner: ControllerName, terms: Terms) -> Result<Lease, LeasesError> {
+        let lease = match self.renew(owner, terms) {
+            Some(lease) => lease,
+            None => self.take_anew(owner, terms)?,
+        };
+        self.taken.notify_one();
+        Ok(lease)
+    }
+
+    /// Renews a lease with terms that are written already.
+    fn renew(&self, owner: ControllerName, terms: Terms) -> Option<Lease> {
         let mut held = self.held.lock();
-        if held.len() >= MOST && !held.contains_key(&owner) {
+        let lease = held.get_mut(&owner).filter(|lease| lease.terms == terms)?;
+        *lease = Lease::new(terms);
+        Some(*lease)
+    }
+
+    /// Takes a lease, once its terms are written.
+    fn take_anew(&self, owner: ControllerName, terms: Terms) -> Result<Lease, LeasesError> {
+        let _one_at_a_time = self.writing.lock();
+        let mut next = self.all();
+        if next.len() >= MOST && !next.contains_key(&owner) {
             return Err(LeasesError::TooMany);
         }
+        next.insert(owner, Lease::new(terms));
+        self.keep(&next)?;
         let lease = Lease::new(terms);
-        let before = held.insert(owner, lease);
-        if before.is_none_or(|before| before.terms != terms) {
-            self.keep(&held).inspect_err(|_| {
-                match before {
-                    Some(before) => held.insert(owner, before),
-                    None => held.remove(&owner),
-                };
-            })?;
-        }
-        self.taken.notify_one();
+        self.held.lock().insert(owner, lease);
         Ok(lease)
     }
 
     /// Gives a lease back. If that cannot be written down, it is still held.
     pub(super) fn release(&self, owner: ControllerName) -> Result<(), FolderError> {
-        self.remove(&mut self.held.lock(), owner)
+        self.remove(owner, |_| true)
     }
 
     /// Gives each lease its whole time, from now on.
@@ -193,13 +208,27 @@ impl Leases {
 
     /// Takes out a lease that has ended, unless it was renewed meanwhile. If that cannot be written down, it stays.
     fn forget(&self, owner: ControllerName) -> Result<(), FolderError> {
-        let mut held = self.held.lock();
-        if held.get(&owner).is_some_and(Lease::has_ended) { self.remove(&mut held, owner) } else { Ok(()) }
+        self.remove(owner, Lease::has_ended)
     }
 
-    fn remove(&self, held: &mut BTreeMap<ControllerName, Lease>, owner: ControllerName) -> Result<(), FolderError> {
-        let Some(lease) = held.remove(&owner) else { return Ok(()) };
-        self.keep(held).inspect_err(|_| _ = held.insert(owner, lease))
+    /// Takes a lease out that is over, once that is written. One that is renewed meanwhile stays.
+    fn remove(&self, owner: ControllerName, is_over: impl Fn(&Lease) -> bool) -> Result<(), FolderError> {
+        let _one_at_a_time = self.writing.lock();
+        let mut next = self.all();
+        if !next.get(&owner).is_some_and(&is_over) {
+            return Ok(());
+        }
+        next.remove(&owner);
+        self.keep(&next)?;
+        let renewed = {
+            let mut held = self.held.lock();
+            if held.get(&owner).is_some_and(&is_over) {
+                held.remove(&owner);
+                return Ok(());
+            }
+            held.clone()
+        };
+        self.keep(&renewed)
     }
 
     fn keep(&self, held: &BTreeMap<ControllerName, Lease>) -> Result<(), FolderError> {
@@ -348,6 +377,23 @@ mod tests {
         std::fs::remove_dir(&file).unwrap();
         leases.forget(owner).unwrap();
         assert!(leases.all().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leases_are_renewed_and_end_while_the_disk_hangs() {
+        let scratch = TempDir::new().unwrap();
+        let leases = Leases::open(Some(scratch.path())).unwrap();
+        let (renewed, left) = ("ovn".parse().unwrap(), "left".parse().unwrap());
+        let terms = Terms { time: Duration::from_secs(2), end: End::Remove };
+        leases.take(renewed, terms).unwrap();
+        leases.take(left, terms).unwrap();
+        // As whoever writes and hangs in the disk.
+        let _hanging = leases.writing.lock();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        leases.take(renewed, terms).unwrap();
+        tokio::time::advance(Duration::from_millis(1_500)).await;
+        leases.next_end().await;
+        assert_eq!(leases.ended(), [(left, terms)]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,6 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use tokio::task::block_in_place;
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
 use x509_cert::der::asn1::{PrintableStringRef, Utf8StringRef};
@@ -62,28 +63,33 @@ impl Tls {
         Ok(Self { files, loaded: Mutex::new(Loaded { config, stamps, looked: Instant::now() }) })
     }
 
-    /// The configuration for a new connection. Files that are wrong leave it as it was.
+    /// The configuration for a new connection. Files that are wrong leave it as it was. To be called by one caller, on a thread of a runtime
+    /// with several: if the files are on a disk that hangs, that caller alone hangs with it.
     pub(super) fn config(&self) -> Arc<ServerConfig> {
         let mut loaded = self.loaded.lock();
         if loaded.looked.elapsed() >= LOOK {
-            loaded.looked = Instant::now();
-            let stamps = self.files.each_ref().map(|path| stamp(path));
-            if stamps != loaded.stamps {
-                match read(&self.files) {
-                    Ok(config) => {
-                        loaded.config = config;
-                        tracing::info!("certificates of the gRPC interface were read again");
-                    }
-                    Err(error) => {
-                        tracing::error!(
-                            "certificates of the gRPC interface have changed, and the old ones stay: {error}"
-                        );
-                    }
-                }
-                loaded.stamps = stamps;
-            }
+            block_in_place(|| self.look(&mut loaded));
         }
         loaded.config.clone()
+    }
+
+    /// Reads the files again if they have changed.
+    fn look(&self, loaded: &mut Loaded) {
+        loaded.looked = Instant::now();
+        let stamps = self.files.each_ref().map(|path| stamp(path));
+        if stamps == loaded.stamps {
+            return;
+        }
+        match read(&self.files) {
+            Ok(config) => {
+                loaded.config = config;
+                tracing::info!("certificates of the gRPC interface were read again");
+            }
+            Err(error) => {
+                tracing::error!("certificates of the gRPC interface have changed, and the old ones stay: {error}");
+            }
+        }
+        loaded.stamps = stamps;
     }
 }
 
