@@ -280,6 +280,8 @@ impl Daemon {
 
         // A limit on the size of files is an error of the write that goes beyond it, not the death of the agent.
         let _too_large = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
+        // What others have their logs begun anew by is not the death of this one.
+        let _unused = (signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?);
         let mut lifecycle = Lifecycle::new(runtime.handle().clone());
         // Started first, to be stopped last: it hears of what the others do to the end.
         if let Some(opened) = opened {
