@@ -42,6 +42,10 @@ fn a_next_hop_says_whether_a_tag_is_put_on(space: &Space) {
 fn a_way_follows_routes_rules_for_ports_and_how_long_packets_of_ipv6_may_be(space: &Space) {
     for (device, far, network) in [("p0", "far0", "1"), ("p1", "far1", "2")] {
         space.run(&format!("ip link add {device} type veth peer name {far}"));
+        // An address that the kernel takes by itself would be told of a second later.
+        for device in [device, far] {
+            space.run(&format!("ip link set {device} addrgenmode none"));
+        }
         space.run(&format!("ip address add 192.0.{network}.1/24 dev {device}"));
         space.run(&format!("ip address add fd0{network}::1/64 dev {device} nodad"));
         for neighbour in [format!("192.0.{network}.2"), format!("fd0{network}::2")] {
