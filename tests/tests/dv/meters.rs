@@ -11,7 +11,7 @@ use sluice_flow::time::ManualClock;
 use sluice_offload_dv::mlx5::Library;
 use sluice_offload_dv::switch::{RuleId, Switch};
 use sluice_offload_dv::translate::translate;
-use sluice_tests::mlx5::{Control, Ports, on_device};
+use sluice_tests::mlx5::{Control, Ports, on_device, with_options};
 
 use crate::frames::{Packet, TCP, UDP};
 use crate::reference::Reference;
@@ -257,6 +257,28 @@ fn a_meter_changes_under_its_flows_and_stays_as_long_as_one_uses_it() {
         world.rig.switch.set_meter(&Meter::simple(MeterId(1), MeterUnit::Packets, 1, 1)).unwrap();
         let counts = world.rig.switch.read_meter(MeterId(1)).unwrap().unwrap();
         assert_eq!(counts.map(|count| count.packets), [0, 0]);
+    });
+}
+
+#[test]
+fn a_meter_that_could_not_be_written_is_written_once_the_device_writes_again() {
+    const REFUSED: &[&str] = &["a write that was to fail"];
+    let name = "meters::a_meter_that_could_not_be_written_is_written_once_the_device_writes_again";
+    with_options("bluefield-3", &[], REFUSED, name, |ports| {
+        let mut world = World::open(ports);
+        world.set(MeterUnit::Packets, 1_953_125, 2);
+        world.add(IPV4, "meter(1),1");
+        // What libmlx5 wrote before is carried out once this is.
+        world.set(MeterUnit::Packets, 1_953_125, 3);
+        world.control.ask("fail-write 1");
+        let other = Meter::simple(MeterId(1), MeterUnit::Packets, 1_953_125, 4);
+        let refusal = world.rig.switch.set_meter(&other).unwrap_err();
+        assert_eq!(refusal.to_string(), "device: the device did not write the meter");
+        world.set(MeterUnit::Packets, 1_953_125, 4);
+        let packet = Packet::v4(UDP);
+        assert_eq!((0..5).filter(|_| world.passes(2, &packet)).count(), 4);
+        // Another one has its place in the same objects.
+        world.rig.switch.set_meter(&Meter::simple(MeterId(2), MeterUnit::Packets, 1, 1)).unwrap();
     });
 }
 

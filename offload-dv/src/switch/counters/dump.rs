@@ -14,8 +14,8 @@ const ALLOC_PD: u16 = 0x800;
 /// Bytes of CREATE_MKEY.
 const KEY_INPUT: usize = 0x110;
 
-/// What keys over memory are part of.
-pub(super) struct Protection {
+/// What keys over memory, queues and objects that these write are part of.
+pub(in crate::switch) struct Protection {
     _object: Object,
     number: u32,
 }
@@ -29,9 +29,14 @@ pub(super) struct Dump {
 }
 
 impl Protection {
-    pub(super) fn allocate(context: &Context) -> Result<Self, Refusal> {
+    pub(in crate::switch) fn allocate(context: &Context) -> Result<Self, Refusal> {
         let (object, number) = create(context, &command::<SHORT>(ALLOC_PD, &[]))?;
         Ok(Self { _object: object, number })
+    }
+
+    /// Returns the number by which commands name it.
+    pub(in crate::switch) fn number(&self) -> u32 {
+        self.number
     }
 }
 

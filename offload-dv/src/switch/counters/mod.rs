@@ -10,6 +10,7 @@ mod dump;
 mod told;
 
 pub use self::count::Count;
+pub(super) use self::dump::Protection;
 pub use self::told::Told;
 
 use std::collections::VecDeque;
@@ -18,7 +19,6 @@ use sluice_flow::refusal::Refusal;
 
 use self::bulk::{Bulk, Waiting};
 use self::count::EACH;
-use self::dump::Protection;
 use super::refusal::refuse;
 use super::rule_id::{MOST_OF_A_BULK, RuleId};
 use crate::mlx5::{Action, Answer, Answers, Context, Counts, Listener};

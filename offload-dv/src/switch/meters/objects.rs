@@ -8,7 +8,7 @@ use sluice_flow::action::ActionKind;
 use sluice_flow::meter::{Meter, MeterId};
 use sluice_flow::refusal::Refusal;
 
-use super::queue::Queue;
+use super::queue::{Ground, Queue};
 use crate::mlx5::{Action, Context, Domain, Object};
 use crate::switch::command::{command, create};
 use crate::switch::counters::Counters;
@@ -31,8 +31,10 @@ pub(in crate::switch) struct Meters {
     meters: HashMap<MeterId, Metering>,
     blocks: Vec<Block>,
     free: Vec<Place>,
-    /// There with the first meter.
+    /// `None` before the first meter, and once a write has failed: a queue carries nothing out any more then.
     queue: Option<Queue>,
+    /// What objects and queues are part of. There with the first meter.
+    ground: Option<Ground>,
     context: Context,
     domain: Domain,
 }
@@ -77,6 +79,7 @@ impl Meters {
             blocks: Vec::new(),
             free: Vec::new(),
             queue: None,
+            ground: None,
             context: context.clone(),
             domain: domain.clone(),
         }
@@ -140,7 +143,16 @@ impl Meters {
 
     fn write(&mut self, place: Place, parameters: &[u8; METER_PARAMETERS]) -> Result<(), Refusal> {
         let number = self.blocks[place.block].first + u32::try_from(place.meter / EACH).unwrap_or_default();
-        queue(&mut self.queue, &self.context)?.write(number, place.meter % EACH, parameters)
+        let ground = ground(&mut self.ground, &self.context)?;
+        let queue = match &mut self.queue {
+            Some(queue) => queue,
+            none => none.insert(Queue::open(&self.context, ground)?),
+        };
+        let written = queue.write(number, place.meter % EACH, parameters);
+        if written.is_err() {
+            self.queue = None;
+        }
+        written
     }
 
     /// Takes a meter that nobody has.
@@ -150,7 +162,7 @@ impl Meters {
             return Err(Refusal::Action { action: ActionKind::Meter, reason });
         };
         if self.free.is_empty() {
-            let domain = queue(&mut self.queue, &self.context)?.domain();
+            let domain = ground(&mut self.ground, &self.context)?.domain();
             let words = [(4, FLOW_METER_ASO), (12, log << 24), (0x20, domain)];
             let (object, first) = create(&self.context, &command::<INPUT>(CREATE_GENERAL_OBJECT, &words))?;
             let block = self.blocks.len();
@@ -161,10 +173,10 @@ impl Meters {
     }
 }
 
-fn queue<'a>(queue: &'a mut Option<Queue>, context: &Context) -> Result<&'a mut Queue, Refusal> {
-    match queue {
-        Some(queue) => Ok(queue),
-        None => Ok(queue.insert(Queue::open(context)?)),
+fn ground<'a>(known: &'a mut Option<Ground>, context: &Context) -> Result<&'a Ground, Refusal> {
+    match known {
+        Some(known) => Ok(known),
+        none => Ok(none.insert(Ground::allocate(context)?)),
     }
 }
 

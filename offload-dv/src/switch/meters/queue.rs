@@ -1,5 +1,6 @@
 //! A send queue for requests that write meters (`ACCESS_ASO` of the PRM), one after the other.
 
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,10 +9,10 @@ use sluice_flow::refusal::Refusal;
 
 use crate::mlx5::{Context, Object, Uar, Umem};
 use crate::switch::command::{SHORT, command, create};
+use crate::switch::counters::Protection;
 use crate::switch::refusal::refuse;
 use crate::translate::METER_PARAMETERS;
 
-const ALLOC_PD: u16 = 0x800;
 const CREATE_CQ: u16 = 0x400;
 const CREATE_SQ: u16 = 0x904;
 const MODIFY_SQ: u16 = 0x905;
@@ -29,30 +30,44 @@ const RECORDS: usize = 2 * WORDS;
 /// How long a request may take. Linux gives it 10 ms (`mlx5e_tc_meter_modify`); a machine that is busy may need longer to look.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// What stays when a queue is opened in place of another one: the protection domain whose objects they write, and their doorbell.
+pub(super) struct Ground {
+    protection: Protection,
+    bell: Rc<Uar>,
+}
+
 /// The queue. What is first goes first.
 pub(super) struct Queue {
     _sends: Object,
     _completes: Object,
-    _domain: Object,
     /// By which requests name the queue.
     number: u32,
-    /// By which objects name it.
-    domain_number: u32,
     memory: Umem,
-    bell: Uar,
+    bell: Rc<Uar>,
     /// Requests so far.
     posted: u32,
 }
 
+impl Ground {
+    pub(super) fn allocate(context: &Context) -> Result<Self, Refusal> {
+        let bell = Rc::new(Uar::allocate(context).map_err(refuse)?);
+        Ok(Self { protection: Protection::allocate(context)?, bell })
+    }
+
+    /// Returns the number of the protection domain, by which objects name it.
+    pub(super) fn domain(&self) -> u32 {
+        self.protection.number()
+    }
+}
+
 impl Queue {
-    pub(super) fn open(context: &Context) -> Result<Self, Refusal> {
+    pub(super) fn open(context: &Context, ground: &Ground) -> Result<Self, Refusal> {
         let memory = Umem::register(context, 3 * WORDS).map_err(refuse)?;
-        let bell = Uar::allocate(context).map_err(refuse)?;
+        let bell = ground.bell.clone();
         // As long as the device has not written it, a completion is none.
         for completion in 0..1 << LOG_BLOCKS {
             memory.words()[COMPLETIONS + completion * BYTES / 8 + 7].store(u64::from(NONE).to_be(), Ordering::Relaxed);
         }
-        let (domain, domain_number) = create(context, &command::<SHORT>(ALLOC_PD, &[]))?;
         let page = |number: usize| u32::try_from(number * PAGE).unwrap_or_default();
         const VALID: u32 = 1 << 31;
         let completes = [
@@ -72,7 +87,7 @@ impl Queue {
         let sends = [
             (0x28, completion_queue),
             (0x50, CYCLIC),
-            (0x58, domain_number),
+            (0x58, ground.domain()),
             (0x5c, bell.number()),
             (0x64, page(2) + RECORD_OF_SENDS * 8),
             (0x70, LOG_BLOCK << 16 | LOG_BLOCKS),
@@ -85,24 +100,11 @@ impl Queue {
         const READY: u32 = 1 << 20;
         let ready = command::<QUEUE_INPUT>(MODIFY_SQ, &[(0x8, number), (0x20, READY)]);
         sends.modify(&ready, &mut [0; SHORT]).map_err(refuse)?;
-        Ok(Self {
-            _sends: sends,
-            _completes: completes,
-            _domain: domain,
-            number,
-            domain_number,
-            memory,
-            bell,
-            posted: 0,
-        })
+        Ok(Self { _sends: sends, _completes: completes, number, memory, bell, posted: 0 })
     }
 
-    /// Returns the number of the protection domain whose objects the queue writes.
-    pub(super) fn domain(&self) -> u32 {
-        self.domain_number
-    }
-
-    /// Writes one of the two meters of an object, which begins anew with a full bucket. Fails if the device does not say that it has.
+    /// Writes one of the two meters of an object, which begins anew with a full bucket. Fails if the device does not say that it has; the queue is
+    /// good for nothing then.
     pub(super) fn write(
         &mut self,
         object: u32,
