@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use sluice_flow::backend::{
     Adopter, Auditor, Backend, BackendConfig, Capabilities, Capacity, Checker, Connections, CountedApart,
-    CounterReader, DeviceEvent, EventSender, EventStream, Facet, Handle, Injector, InstallQueue, InstalledRule,
-    LastCounters, Listing, LooksAt, LookupCounters, LostRule, Meters, Mirrors, MissPolicy, OpenConfig, PortCounters,
+    CounterReader, EventStream, Facet, Handle, Injector, InstallQueue, InstalledRule, LastCounters, Listing, LooksAt,
+    LookupCounters, LostRule, Meters, Mirrors, MissPolicy, OpenConfig, PortCounters,
 };
 use sluice_flow::field::Field;
 use sluice_flow::port::{Port, PortNumber};
@@ -20,21 +20,20 @@ use crate::config::{Config, ConnectionsOf, KIND};
 use crate::connections::{ConnectionSource, ConnectionTable, KernelConnections, SourceError, ToldConnections, Tracker};
 use crate::device::{self, Names};
 use crate::eswitch;
+use crate::events::Events;
 use crate::owner::Owner;
-use crate::ports::Ports;
+use crate::ports::{Moved, Ports};
 use crate::queue::Queue;
 use crate::reader::Reader;
 use crate::translate::{as_seen, translate};
 use crate::trial::Trial;
-use crate::ways;
+use crate::ways::Ways;
 
 /// Chains that a packet may pass: tables have 64 levels, of which the kernel has the first, mirrors the next four, and the last ten are for
 /// rules behind those in the tables of chains. The first chain has two, since packets of tunnels have a table of their own.
 const MAX_DEPTH: usize = 48;
 /// Changes that are best handed over at once: they wait together until the device has them, for which libmlx5 fills 14 rings.
 const BATCH: usize = 256;
-/// Events that are kept for who listens.
-const EVENTS: usize = 1_024;
 /// Workers that help: one thread has the device, and translating takes less time than that needs.
 const WORKERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
@@ -48,9 +47,9 @@ pub struct DvNic {
     names: Names,
     owner: Arc<Owner>,
     ports: Arc<Ports>,
+    ways: Arc<Ways>,
     clock: Arc<dyn Clock>,
-    events: EventStream,
-    event_sender: EventSender,
+    events: Events,
 }
 
 impl DvNic {
@@ -77,20 +76,13 @@ impl DvNic {
         }
         let names = device::names(&open.device);
         names.address.as_deref().map_or(Ok(()), eswitch::check)?;
-        let (event_sender, events) = EventStream::bounded(EVENTS);
+        let events = Events::new();
         let stuck_after = Duration::from_secs(config.stuck_after.get().into());
-        let (tell, told) = (event_sender.clone(), events.clone());
-        let alarm = move |reason: String| {
-            if tell.send(DeviceEvent::Failed(reason.clone())).is_err() {
-                // Nobody listens, and nothing that happened before matters any more.
-                told.drain();
-                let _ = tell.send(DeviceEvent::Failed(reason));
-            }
-        };
-        let owner = Arc::new(Owner::start(&names.rdma, stuck_after, alarm)?);
+        let alarmed = events.clone();
+        let owner = Arc::new(Owner::start(&names.rdma, stuck_after, move |reason| alarmed.failed(reason))?);
         let ports = Arc::new(Ports::new(config.vports.clone(), names.clone(), owner.clone(), source.is_some())?);
-        let asks = ways::start(&owner, &ports, config.leaves_by.clone(), &event_sender)?;
-        let (events_of_hops, clock) = (event_sender.clone(), open.clock.clone());
+        let (ways, asks) = Ways::start(&owner, &ports, config.leaves_by.clone(), &events)?;
+        let (events_of_hops, clock) = (events.clone(), open.clock.clone());
         owner.post(move |desk| desk.rules.set_asks(asks, events_of_hops, clock))?;
         let connection_table = source.as_ref().and_then(|source| source.table());
         let tracker = source.map(|source| {
@@ -100,10 +92,13 @@ impl DvNic {
         let clock = open.clock.clone();
         let has_meters = owner.call(|desk| desk.rules.switch().has_meters())?;
         let _tracker = tracker.transpose()?;
-        let (sender, told) = (event_sender.clone(), events.clone());
-        let tell = move |port| tell_change(&sender, &told, Cause::Port(Some(port)));
+        let told = events.clone();
+        let tell = move |Moved { come, gone }: Moved| {
+            gone.into_iter().for_each(|port| told.port_changed(port));
+            come.into_iter().for_each(|port| told.changed(Cause::Port(Some(port))));
+        };
         let _arrivals = Arrivals::start(ports.clone(), tell)?;
-        Ok(Self { _tracker, _arrivals, connection_table, has_meters, names, owner, ports, clock, events, event_sender })
+        Ok(Self { _tracker, _arrivals, connection_table, has_meters, names, owner, ports, ways, clock, events })
     }
 
     /// Returns the connections of the source. Fails if there is none, or operators do not see into it.
@@ -130,17 +125,7 @@ impl DvNic {
     }
 
     pub(crate) fn changed(&self, cause: Cause) {
-        tell_change(&self.event_sender, &self.events, cause);
-    }
-}
-
-fn tell_change(sender: &EventSender, events: &EventStream, cause: Cause) {
-    if sender.send(DeviceEvent::Changed { cause }).is_err() {
-        // Nobody listens: what was told of each port and meter becomes one event of each kind.
-        events.drain();
-        for cause in [Cause::Port(None), Cause::Meter] {
-            let _ = sender.send(DeviceEvent::Changed { cause });
-        }
+        self.events.changed(cause);
     }
 }
 
@@ -193,7 +178,9 @@ impl Backend for DvNic {
     }
 
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
-        translate(flow, &*self.ports).map(|rule| rule.describe(&|vport| self.ports.name_of(vport)))
+        let rule = translate(flow, &*self.ports)?;
+        self.ways.check(flow, &rule.plan, &*self.ports)?;
+        Ok(rule.describe(&|vport| self.ports.name_of(vport)))
     }
 
     fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {
@@ -261,7 +248,7 @@ impl Backend for DvNic {
     }
 
     fn events(&self) -> EventStream {
-        self.events.clone()
+        self.events.stream()
     }
 }
 

@@ -37,9 +37,23 @@ pub(crate) struct Ports {
 #[derive(Clone)]
 struct Attached {
     name: PortName,
-    /// `None` until its device is there, and for a tunnel.
+    /// `None` unless its device is there, and for a tunnel.
     vport: Option<u16>,
+    /// The network device by which the vport was found; `None` if the configuration states it.
+    device: Option<Ifindex>,
     tunnel: Option<Tunnel>,
+}
+
+/// A vport, and the network device by which it was found.
+type Place = (Option<u16>, Option<Ifindex>);
+
+/// Ports that are not what they were.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    /// Those that can be used from now on.
+    pub(crate) come: Vec<PortNumber>,
+    /// Those of which flows were that must be made anew: their device is gone, or is another vport.
+    pub(crate) gone: Vec<PortNumber>,
 }
 
 impl Ports {
@@ -58,16 +72,16 @@ impl Ports {
     /// Attaches a port. Fails if it is of a kind that the eswitch does not have, or its device is not there.
     pub(crate) fn attach(&self, port: &Port) -> Result<(), Refusal> {
         check(port)?;
-        let vport = if is_tunnel(port) { None } else { Some(self.find(port.number, &port.name)?) };
-        self.insert(port, vport);
+        let place = if is_tunnel(port) { Place::default() } else { self.find(port.number, &port.name)? };
+        self.insert(port, place);
         Ok(())
     }
 
-    /// The same, and the device may come later: it is [looked for](Self::look_for_absent).
+    /// The same, and the device may come later: it is [looked for](Self::look).
     pub(crate) fn expect(&self, port: &Port) -> Result<(), Refusal> {
         check(port)?;
-        let vport = if is_tunnel(port) { None } else { self.find(port.number, &port.name).ok() };
-        self.insert(port, vport);
+        let place = if is_tunnel(port) { None } else { self.find(port.number, &port.name).ok() };
+        self.insert(port, place.unwrap_or_default());
         Ok(())
     }
 
@@ -84,37 +98,39 @@ impl Ports {
         let _one_at_a_time = self.telling.lock();
         let (ports, led, entrances) = (self.now(), self.led(), self.entrances());
         self.owner.call(move |desk| {
-            desk.rules.switch().set_vports(ports);
+            desk.rules.set_vports(ports);
             desk.rules.switch().lead_from(led)?;
             desk.rules.set_entrances(&entrances)
         })?
     }
 
-    /// Looks for the devices of ports that are not there, tells the switch of those that have come, and returns their ports. If the switch does
-    /// not take them, they are not there, as before.
-    pub(crate) fn look_for_absent(&self) -> Result<Vec<PortNumber>, Refusal> {
-        let absent: Vec<_> = {
+    /// Returns whether the device of a port is not there.
+    pub(crate) fn has_absent(&self) -> bool {
+        self.attached.read().values().any(Attached::is_absent)
+    }
+
+    /// Looks which ports have network devices now, tells the switch of those that have come or are gone, and returns them. If the switch does
+    /// not take that, all is as before.
+    pub(crate) fn look(&self, links: &Links) -> Result<Moved, Refusal> {
+        let is_stated = |name: &PortName| self.stated.contains_key(&**name);
+        let now: Vec<_> = {
             let attached = self.attached.read();
-            let absent = attached.iter().filter(|(_, port)| port.is_absent());
-            absent.map(|(number, port)| (*number, port.name.clone())).collect()
+            let named = |name: &PortName| links.named(name).map(|known| known.device.ifindex);
+            let others =
+                attached.iter().filter(|(_, port)| !is_stated(&port.name) && port.has_moved(named(&port.name)));
+            others.map(|(number, port)| (*number, port.name.clone(), port.place())).collect()
         };
-        if absent.is_empty() {
-            return Ok(Vec::new());
+        let place = |(number, name, before): (PortNumber, PortName, Place)| {
+            let place = self.find_in(links, number, &name).unwrap_or_default();
+            (place != before).then_some((number, name, place))
+        };
+        let now: Vec<_> = now.into_iter().filter_map(place).collect();
+        if now.is_empty() {
+            return Ok(Moved::default());
         }
-        let monitor = open_monitor().map_err(|reason| Refusal::Device { reason: reason.into() })?;
-        let found: Vec<_> = absent
-            .into_iter()
-            .filter_map(|(number, name)| {
-                let vport = self.find_in(monitor.links(), number, &name).ok()?;
-                Some((number, name, vport))
-            })
-            .collect();
-        if found.is_empty() {
-            return Ok(Vec::new());
-        }
-        let come = self.change(|attached| arrive(attached, &found));
-        self.tell().inspect_err(|_| self.change(|attached| leave(attached, &come)))?;
-        Ok(come)
+        let (before, moved) = self.change(|attached| exchange(attached, now));
+        self.tell().inspect_err(|_| drop(self.change(|attached| exchange(attached, before))))?;
+        Ok(moved)
     }
 
     /// Returns by what the packets of tunnels are known whose underlay is there.
@@ -124,6 +140,12 @@ impl Ports {
             attached.iter().filter_map(|(number, port)| Some((*number, port.tunnel.clone()?))).collect()
         };
         tunnels.into_iter().filter_map(|(number, tunnel)| Entrance::of(number, &tunnel, self).ok()).collect()
+    }
+
+    /// Returns the numbers of the ports that are tunnels.
+    pub(crate) fn tunnels(&self) -> Vec<PortNumber> {
+        let attached = self.attached.read();
+        attached.iter().filter(|(_, port)| port.tunnel.is_some()).map(|(number, _)| *number).collect()
     }
 
     /// Returns which vports the ports are now.
@@ -157,12 +179,13 @@ impl Ports {
         found.map_or_else(|| format!("vport {vport}"), |port| port.name.to_string())
     }
 
-    fn insert(&self, port: &Port, vport: Option<u16>) {
+    fn insert(&self, port: &Port, (vport, device): Place) {
         let tunnel = match &port.kind {
             PortKind::Tunnel(tunnel) => Some(tunnel.clone()),
             _ => None,
         };
-        self.change(|attached| attached.insert(port.number, Attached { name: port.name.clone(), vport, tunnel }));
+        let attached = Attached { name: port.name.clone(), vport, device, tunnel };
+        self.change(|ports| ports.insert(port.number, attached));
     }
 
     /// Changes the ports, of which there is another revision then.
@@ -172,29 +195,30 @@ impl Ports {
         change(&mut attached)
     }
 
-    fn find(&self, number: PortNumber, name: &PortName) -> Result<u16, Refusal> {
+    fn find(&self, number: PortNumber, name: &PortName) -> Result<Place, Refusal> {
         if let Some(vport) = self.stated.get(&**name) {
-            return Ok(*vport);
+            return Ok((Some(*vport), None));
         }
         let monitor = open_monitor().map_err(|reason| refuse(number, name, reason))?;
         self.find_in(monitor.links(), number, name)
     }
 
-    fn find_in(&self, links: &Links, number: PortNumber, name: &PortName) -> Result<u16, Refusal> {
+    fn find_in(&self, links: &Links, number: PortNumber, name: &PortName) -> Result<Place, Refusal> {
         let refuse = |reason: String| refuse(number, name, reason);
         let Some(known) = links.named(name) else {
             return Err(refuse("there is no such network device, and [dv.vports] says nothing of it".to_owned()));
         };
+        let place = |vport| (Some(vport), Some(known.device.ifindex));
         if let Some(vport) = self.by_rdma(known.device.ifindex)? {
-            return Ok(vport);
+            return Ok(place(vport));
         }
         let is_its = |address: &str| eswitch::ports(links, address).iter().any(|port| port.device == known.device);
         if !self.names.address.as_deref().is_some_and(is_its) {
             return Err(refuse(format!("its network device is no port of the eswitch of {}", self.names.rdma)));
         }
         match &known.device.role {
-            Role::Physical if known.device.switch.is_some() => Ok(UPLINK),
-            Role::Representor(function) => vport(*function).map_err(|reason| refuse(reason.to_owned())),
+            Role::Physical if known.device.switch.is_some() => Ok(place(UPLINK)),
+            Role::Representor(function) => vport(*function).map(place).map_err(|reason| refuse(reason.to_owned())),
             _ => Err(refuse("its network device does not tell its vport; state it in [dv.vports]".to_owned())),
         }
     }
@@ -203,6 +227,15 @@ impl Ports {
 impl Attached {
     fn is_absent(&self) -> bool {
         self.vport.is_none() && self.tunnel.is_none()
+    }
+
+    fn place(&self) -> Place {
+        (self.vport, self.device)
+    }
+
+    /// Returns whether it may be elsewhere, by the network device that has its name now.
+    fn has_moved(&self, named: Option<Ifindex>) -> bool {
+        self.tunnel.is_none() && named != self.device
     }
 }
 
@@ -270,29 +303,36 @@ fn vport_of(attached: &BTreeMap<PortNumber, Attached>, number: PortNumber) -> Re
     })
 }
 
-/// Has ports be there whose devices were found, by their names and vports. Returns those that were not there before: one may have been taken away
-/// since it was looked for, or have another name.
-fn arrive(attached: &mut BTreeMap<PortNumber, Attached>, found: &[(PortNumber, PortName, u16)]) -> Vec<PortNumber> {
-    let mut come = Vec::new();
-    for (number, name, vport) in found {
-        if let Some(port) = attached.get_mut(number).filter(|port| port.name == *name && port.is_absent()) {
-            port.vport = Some(*vport);
-            come.push(*number);
+/// Has ports be elsewhere, by their names: one may have been taken away since it was looked for, or have another name. Returns where they were
+/// before, and what that means for flows.
+fn exchange(
+    attached: &mut BTreeMap<PortNumber, Attached>,
+    places: Vec<(PortNumber, PortName, Place)>,
+) -> (Vec<(PortNumber, PortName, Place)>, Moved) {
+    let (mut before, mut moved) = (Vec::new(), Moved::default());
+    for (number, name, (vport, device)) in places {
+        let Some(port) = attached.get_mut(&number).filter(|port| port.name == name) else { continue };
+        let old = port.place();
+        (port.vport, port.device) = (vport, device);
+        before.push((number, name, old));
+        if vport == old.0 {
+            continue;
+        }
+        if old.0.is_some() {
+            let through = |(number_of_tunnel, port): (&PortNumber, &Attached)| {
+                port.tunnel.as_ref().is_some_and(|tunnel| tunnel.underlay == number).then_some(*number_of_tunnel)
+            };
+            moved.gone.push(number);
+            moved.gone.extend(attached.iter().filter_map(through));
+        }
+        if vport.is_some() {
+            moved.come.push(number);
         }
     }
-    come
+    (before, moved)
 }
 
-/// Has ports not be there.
-fn leave(attached: &mut BTreeMap<PortNumber, Attached>, gone: &[PortNumber]) {
-    for number in gone {
-        if let Some(port) = attached.get_mut(number) {
-            port.vport = None;
-        }
-    }
-}
-
-fn open_monitor() -> Result<Monitor, String> {
+pub(crate) fn open_monitor() -> Result<Monitor, String> {
     Monitor::open(MonitorOptions::default()).map_err(|error| error.to_string())
 }
 
@@ -330,22 +370,49 @@ fn vport(function: Function) -> Result<u16, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_flow::port::TunnelProtocol;
     use sluice_netdev::PortName;
 
+    fn port(name: &str, vport: Option<u16>, device: Option<u32>) -> Attached {
+        Attached { name: name.parse().unwrap(), vport, device: device.map(Ifindex), tunnel: None }
+    }
+
     #[test]
-    fn a_port_whose_device_has_come_is_there_if_it_still_waits_for_it() {
-        let port = |name: &str, vport| Attached { name: name.parse().unwrap(), vport, tunnel: None };
-        let ports = [("vf0", None), ("vf1", Some(2)), ("other", None), ("vf4", None)];
-        let mut attached: BTreeMap<_, _> =
-            (1..).map(PortNumber).zip(ports.map(|(name, vport)| port(name, vport))).collect();
-        let found = ["vf0", "vf1", "vf2", "vf3"].map(|name| name.parse().unwrap());
-        let found: Vec<_> =
-            [1, 2, 3, 9].into_iter().zip(found).map(|(number, name)| (PortNumber(number), name, 7)).collect();
+    fn ports_whose_devices_come_go_or_are_others_are_told_apart_if_they_are_still_those() {
+        let mut attached: BTreeMap<_, _> = (1..)
+            .map(PortNumber)
+            .zip([
+                port("comes", None, None),
+                port("goes", Some(2), Some(12)),
+                port("other", Some(3), Some(13)),
+                port("same", Some(4), Some(14)),
+                port("renamed", None, None),
+            ])
+            .collect();
+        let tunnel = Tunnel { protocol: TunnelProtocol::Vxlan, udp_port: Some(4789), underlay: PortNumber(2) };
+        attached.insert(PortNumber(6), Attached { tunnel: Some(tunnel), ..port("vx", None, None) });
+        let places = [
+            (1, "comes", Some(1)),
+            (2, "goes", None),
+            (3, "other", Some(7)),
+            (4, "same", Some(4)),
+            (5, "before", Some(5)),
+            (9, "detached", Some(9)),
+        ];
+        let places = places.map(|(number, name, vport): (u32, &str, Option<u16>)| {
+            (PortNumber(number), name.parse().unwrap(), (vport, vport.map(|_| Ifindex(100 + number))))
+        });
         let vports = |attached: &BTreeMap<_, Attached>| attached.values().map(|port| port.vport).collect::<Vec<_>>();
-        assert_eq!(arrive(&mut attached, &found), [PortNumber(1)]);
-        assert_eq!(vports(&attached), [Some(7), Some(2), None, None]);
-        leave(&mut attached, &[PortNumber(1), PortNumber(9)]);
-        assert_eq!(vports(&attached), [None, Some(2), None, None]);
+        let (before, moved) = exchange(&mut attached, places.into());
+        let numbers = |list: &[u32]| list.iter().copied().map(PortNumber).collect::<Vec<_>>();
+        assert_eq!(moved, Moved { come: numbers(&[1, 3]), gone: numbers(&[2, 6, 3]) });
+        assert_eq!(vports(&attached), [Some(1), None, Some(7), Some(4), None, None]);
+        let named = [101, 12, 103, 104, 15, 16].map(|device| Some(Ifindex(device)));
+        let has_moved: Vec<_> = attached.values().zip(named).map(|(port, named)| port.has_moved(named)).collect();
+        assert_eq!(has_moved, [false, true, false, false, true, false]);
+        assert!(attached[&PortNumber(1)].has_moved(None) && !attached[&PortNumber(2)].has_moved(None));
+        exchange(&mut attached, before);
+        assert_eq!(vports(&attached), [None, Some(2), Some(3), Some(4), None, None]);
     }
 
     #[test]

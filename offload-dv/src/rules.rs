@@ -1,25 +1,34 @@
 //! What the thread of the device knows of the rules in its switch: whose they are, and under which handle.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_flow::action::ActionKind;
-use sluice_flow::backend::{DeviceEvent, EventSender, Handle, InstalledRule, Outcome, Placement};
+use sluice_flow::backend::{Handle, InstalledRule, Outcome, Placement};
 use sluice_flow::counters::{Counters, Reading};
+use sluice_flow::field::Field;
+use sluice_flow::port::PortNumber;
 use sluice_flow::refusal::Refusal;
 use sluice_flow::time::{Clock, Timestamp};
-use sluice_flow::{Cause, ChainId, FlowId, Generation};
+use sluice_flow::{Cause, ChainId, Flow, FlowId, Generation};
+use sluice_netdev::PolicyList;
 
 use crate::asks::Asks;
-use crate::switch::{self, ByRule, Count, RuleId, Switch, Way};
-use crate::translate::{Entrance, Hop, Instance, Template};
+use crate::events::Events;
+use crate::ipsec;
+use crate::switch::{self, ByRule, Count, Led, RuleId, Switch, Way};
+use crate::translate::{Entrance, Hop, Instance, Template, Vports};
 use crate::watch::Progress;
 
 /// The switch with the names of its rules.
 pub(crate) struct Rules {
     switch: Switch,
     next_hops: Option<Followed>,
+    /// Of IPsec.
+    policies: PolicyList,
+    /// `None` until it is known which vports ports are.
+    vports: Option<Arc<dyn Vports + Send + Sync>>,
     known: ByRule<Known>,
     open: HashSet<ChainId>,
     progress: Arc<Progress>,
@@ -29,7 +38,7 @@ pub(crate) struct Rules {
 struct Followed {
     asks: Asks,
     /// Where it is told that flows are to be tried again that may wait for one.
-    events: EventSender,
+    events: Events,
     clock: Arc<dyn Clock>,
     /// When those were last let go that no flow asks for.
     looked: Timestamp,
@@ -70,7 +79,8 @@ impl Rules {
         let told = progress.clone();
         // If the device has failed meanwhile, the next piece of work hears of it.
         switch.tell_progress(move || told.works().unwrap_or_default());
-        Self { switch, next_hops: None, known: ByRule::new(), open: HashSet::new(), progress }
+        let (next_hops, policies, vports, open) = Default::default();
+        Self { switch, next_hops, policies, vports, known: ByRule::new(), open, progress }
     }
 
     /// The switch, for what does not concern the names of rules.
@@ -84,14 +94,28 @@ impl Rules {
     }
 
     /// Has next hops be followed by who hears these asks. `events` tells when flows that may wait for one are to be tried again.
-    pub(crate) fn set_asks(&mut self, asks: Asks, events: EventSender, clock: Arc<dyn Clock>) {
+    pub(crate) fn set_asks(&mut self, asks: Asks, events: Events, clock: Arc<dyn Clock>) {
         let looked = clock.now();
         self.next_hops = Some(Followed { asks, events, clock, looked });
     }
 
     /// Says which way packets to a next hop go from now on, or why none.
-    pub(crate) fn set_way(&mut self, hop: Hop, way: Result<Way, String>) -> Result<(), Refusal> {
+    pub(crate) fn set_way(&mut self, hop: Hop, way: Result<Way, String>) -> Result<Led, Refusal> {
         self.switch.set_way(hop, way)
+    }
+
+    /// Takes the policies of IPsec that there are from now on. Returns the ports of tunnels with flows that are in the device against them.
+    pub(crate) fn set_policies(&mut self, policies: PolicyList) -> BTreeSet<PortNumber> {
+        self.policies = policies;
+        let flows = self.all().filter_map(|(id, _)| self.switch.flow(id));
+        let refused = flows.filter(|flow| self.check_policies(flow).is_err());
+        refused.filter_map(|flow| u32::try_from(flow.matching().get(Field::InPort).0).ok().map(PortNumber)).collect()
+    }
+
+    /// Takes which vports ports are.
+    pub(crate) fn set_vports(&mut self, vports: Arc<dyn Vports + Send + Sync>) {
+        self.switch.set_vports(vports.clone());
+        self.vports = Some(vports);
     }
 
     /// Leads the packets of these tunnels, and of no others, to rules of their own.
@@ -113,6 +137,7 @@ impl Rules {
     pub(crate) fn install(&mut self, id: FlowId, generation: Generation, rule: Instance) -> Result<Outcome, Refusal> {
         self.progress.works()?;
         self.check_jump(&rule.template)?;
+        self.check_policies(&rule.flow)?;
         let installed = match self.switch.install(rule) {
             Ok(installed) => installed,
             Err(refusal) => {
@@ -133,6 +158,7 @@ impl Rules {
     pub(crate) fn modify(&mut self, handle: Handle, rule: Instance) -> Result<Outcome, Refusal> {
         self.progress.works()?;
         self.check_jump(&rule.template)?;
+        self.check_policies(&rule.flow)?;
         let Some(id) = self.find(handle) else {
             return Err(Refusal::Device { reason: "the rule is gone".into() });
         };
@@ -253,7 +279,7 @@ impl Rules {
         for hop in self.switch.forget_unasked() {
             asks.forget(hop);
             // One that waits for it all the same, and is tried seldom or never, asks again.
-            let _ = events.send(DeviceEvent::Changed { cause: Cause::Neighbour(Some(hop.destination)) });
+            events.changed(Cause::Neighbour(Some(hop.destination)));
         }
     }
 
@@ -266,6 +292,11 @@ impl Rules {
             }
             _ => Ok(()),
         }
+    }
+
+    #[inline]
+    fn check_policies(&self, flow: &Flow) -> Result<(), Refusal> {
+        self.vports.as_ref().map_or(Ok(()), |vports| ipsec::check_received(&self.policies, flow, &**vports))
     }
 
     /// Returns the rule of a handle, if it is still that one.

@@ -20,7 +20,7 @@ use super::installed::{Installed, Rules};
 use super::kinds::Kinds;
 use super::meters::Meters;
 use super::mirrors::{self, Copying, Mirrors};
-use super::next_hops::{NextHops, Way};
+use super::next_hops::{Led, NextHops, Way};
 use super::refusal::{explain, refuse};
 use super::rule_id::{ByRule, RuleId};
 use super::tables::{MatcherId, Tables};
@@ -191,11 +191,13 @@ impl Switch {
         self.tables.set_entrances(entrances)
     }
 
-    /// Says which way packets to a next hop go from now on, or why none. They are dropped then.
-    pub fn set_way(&mut self, hop: Hop, way: Result<Way, String>) -> Result<(), Refusal> {
-        self.next_hops.set(hop, way, &mut self.actions)?;
+    /// Says which way packets to a next hop go from now on, or why none. They are dropped then, and if the device has no room for what sends
+    /// them there. Fails if it cannot even drop them.
+    pub fn set_way(&mut self, hop: Hop, way: Result<Way, String>) -> Result<Led, Refusal> {
+        let led = self.next_hops.set(hop, way, &mut self.actions)?;
         self.actions.prune();
-        self.sync()
+        self.sync()?;
+        Ok(led)
     }
 
     /// Returns the next hops that flows were refused for, since it is not known which way packets go there. Each is told of once.

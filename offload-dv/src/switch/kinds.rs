@@ -46,6 +46,10 @@ impl Kinds {
         if let Some(Some(kind)) = self.kinds.get_mut(id.0 as usize)
             && Arc::ptr_eq(&kind.template, template)
         {
+            // What others do already is no reason to lead there, if there is no way now.
+            if let Some(wrapping) = &template.plan.wraps {
+                next_hops.jump(wrapping.hop, actions)?;
+            }
             kind.rules += 1;
             return Ok(id);
         }

@@ -34,6 +34,7 @@ pub use self::core::Switch;
 pub(crate) use self::counters::END;
 pub use self::counters::{Count, Told};
 pub use self::mirrors::Copying;
-pub use self::next_hops::Way;
+pub(crate) use self::next_hops::no_way;
+pub use self::next_hops::{Led, Way};
 pub(crate) use self::rule_id::ByRule;
 pub use self::rule_id::RuleId;

@@ -38,9 +38,20 @@ pub(super) struct NextHops {
     domain: Domain,
 }
 
+/// What has become of packets to a next hop.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Led {
+    /// Whether rules lead there.
+    pub is_used: bool,
+    /// Why they are dropped although there is a way. Flows are refused for the same until the device takes it.
+    pub refused: Option<Refusal>,
+}
+
 struct NextHop {
     /// `None` until something is told.
     way: Option<Result<Way, String>>,
+    /// Whether packets are dropped although there is a way, because the device had no room for what sends them there.
+    is_behind: bool,
     /// There once a flow leads to it.
     table: Option<HopTable>,
     /// Whether a flow has asked for it, or the way was found that flows waited for, since those were last let go that nobody asks for.
@@ -49,7 +60,8 @@ struct NextHop {
 
 /// What packets go through. What is first goes first.
 struct HopTable {
-    rule: Rule,
+    /// `None` while there is no room for two.
+    rule: Option<Rule>,
     matcher: Matcher,
     jump: Action,
 }
@@ -64,37 +76,36 @@ impl NextHops {
         let Self { known, asked, domain } = self;
         let next = known.entry(hop).or_insert_with(|| {
             asked.push(hop);
-            NextHop { way: None, table: None, was_asked: true }
+            NextHop { way: None, is_behind: false, table: None, was_asked: true }
         });
         next.was_asked = true;
-        let wait = |reason: &str| {
-            let reason = format!("{}: {reason}", hop.destination).into();
-            Err(Refusal::Action { action: ActionKind::SetTunnel, reason }
-                .until(Cause::Neighbour(Some(hop.destination))))
-        };
+        let wait = |reason: &str| Err(no_way(hop, reason));
         let Some(way) = &next.way else { return wait("the way there is being looked up") };
         if let Err(reason) = way {
             return wait(reason);
         }
-        if next.table.is_none() {
-            next.table = Some(HopTable::make(domain, hop, way, actions)?);
+        let table = match &mut next.table {
+            Some(table) => table,
+            none => none.insert(HopTable::make(domain, hop, way, actions)?),
+        };
+        if next.is_behind {
+            table.rule = Some(make_rule(&table.matcher, hop, way, actions)?);
+            next.is_behind = false;
         }
-        match &next.table {
-            Some(table) => Ok(table.jump.clone()),
-            None => wait("there is no table for it"),
-        }
+        Ok(table.jump.clone())
     }
 
-    /// Says which way packets to a next hop go from now on, or why none. Packets that find none are dropped, as the kernel drops them.
-    pub(super) fn set(&mut self, hop: Hop, way: Result<Way, String>, actions: &mut Actions) -> Result<(), Refusal> {
-        let Some(next) = self.known.get_mut(&hop) else { return Ok(()) };
-        if let Some(table) = &mut next.table {
-            // Made before the old one goes.
-            table.rule = table.rule(hop, &way, actions)?;
-        }
+    /// Says which way packets to a next hop go from now on, or why none. Packets that find none are dropped.
+    pub(super) fn set(&mut self, hop: Hop, way: Result<Way, String>, actions: &mut Actions) -> Result<Led, Refusal> {
+        let Some(next) = self.known.get_mut(&hop) else { return Ok(Led::default()) };
+        let refused = match &mut next.table {
+            Some(table) => table.lead(hop, &way, actions)?,
+            None => None,
+        };
         next.was_asked |= way.is_ok();
+        next.is_behind = refused.is_some();
         next.way = Some(way);
-        Ok(())
+        Ok(Led { is_used: next.is_used(), refused })
     }
 
     /// Returns those that were asked for and are not known yet.
@@ -134,13 +145,39 @@ impl HopTable {
             Ok::<_, CallError>((Action::to_table(&table)?, table.matcher(0, &everything)?))
         };
         let (jump, matcher) = parts().map_err(refuse)?;
-        let rule = make_rule(&matcher, hop, way, actions)?;
+        let rule = Some(make_rule(&matcher, hop, way, actions)?);
         Ok(Self { rule, matcher, jump })
     }
 
-    fn rule(&self, hop: Hop, way: &Result<Way, String>, actions: &mut Actions) -> Result<Rule, Refusal> {
-        make_rule(&self.matcher, hop, way, actions)
+    /// Leads packets that way from now on, or drops them, if there is none or the device refuses it, and returns why then. Whatever they did
+    /// before must end: it may send them to somebody else by now.
+    fn lead(&mut self, hop: Hop, way: &Result<Way, String>, actions: &mut Actions) -> Result<Option<Refusal>, Refusal> {
+        // Made before the old one goes.
+        let refusal = match make_rule(&self.matcher, hop, way, actions) {
+            Ok(rule) => {
+                self.rule = Some(rule);
+                return Ok(None);
+            }
+            Err(refusal) => refusal,
+        };
+        let list = actions.drop_all()?;
+        let drop_rule = || self.matcher.rule(&MatchParameter::default(), list.clone()).map_err(refuse);
+        let rule = match drop_rule() {
+            Ok(rule) => rule,
+            Err(_) => {
+                self.rule = None;
+                drop_rule()?
+            }
+        };
+        self.rule = Some(rule);
+        Ok(way.is_ok().then_some(refusal))
     }
+}
+
+/// The refusal of a flow that leads to a next hop to which there is no way.
+pub(crate) fn no_way(hop: Hop, reason: &str) -> Refusal {
+    let reason = format!("{}: {reason}", hop.destination).into();
+    Refusal::Action { action: ActionKind::SetTunnel, reason }.until(Cause::Neighbour(Some(hop.destination)))
 }
 
 fn make_rule(matcher: &Matcher, hop: Hop, way: &Result<Way, String>, actions: &mut Actions) -> Result<Rule, Refusal> {

@@ -12,7 +12,7 @@ use sluice_flow::refusal::Refusal;
 
 use super::changes::Changes;
 use super::guarantees::Guarantees;
-use super::headers::{self, Wrapping};
+use super::headers::{self, Hop, Wrapping};
 use super::tracking::{self, Tracking};
 use super::vports::{UPLINK, Vports};
 
@@ -118,6 +118,12 @@ impl Plan {
     /// Returns the chain where packets are looked up again.
     pub fn chain(&self) -> Option<ChainId> {
         self.jump.or_else(|| self.behind.iter().find_map(Self::chain))
+    }
+
+    /// Returns the next hops that it leads to, or another one behind it.
+    pub fn hops(&self) -> Vec<Hop> {
+        let behind = self.behind.iter().flat_map(Self::hops);
+        self.wraps.iter().map(|wrapping| wrapping.hop).chain(behind).collect()
     }
 
     /// Returns whether it has a tag be taken off, or another one behind it.

@@ -13,8 +13,6 @@ use sluice_flow::refusal::Refusal;
 use super::tunnel::Protocol;
 use super::vports::Vports;
 
-const IPPROTO_UDP: u8 = 17;
-const IPPROTO_GRE: u8 = 47;
 /// `IP_DF`
 const DONT_FRAGMENT: u16 = 0x4000;
 /// `VXLAN_HF_VNI` and `VXLAN_HF_GBP`
@@ -36,7 +34,7 @@ pub struct Wrapping {
     pub hop: Hop,
 }
 
-/// The other end of a tunnel, by all that decides about the way to it.
+/// The other end of a tunnel, by all that decides about the way to it, and about who may send packets there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hop {
     /// The other end.
@@ -45,6 +43,10 @@ pub struct Hop {
     pub source: Option<IpAddr>,
     /// The vport by which packets leave.
     pub underlay: u16,
+    /// The encapsulation.
+    pub protocol: Protocol,
+    /// The UDP port that packets go to; `None` if it is not in UDP.
+    pub udp_port: Option<u16>,
 }
 
 impl Wrapping {
@@ -64,10 +66,11 @@ impl Wrapping {
             return Err(Refusal::Field { field: Field::TunnelFlags, reason: reason.into() });
         }
         let network = network(asked, protocol, tos(asked.tos, mark)?);
-        let tunnel_header = header(asked, protocol, asked.udp_port.or(tunnel.udp_port).unwrap_or_default())?;
+        let udp_port = protocol.udp_port().and(asked.udp_port.or(tunnel.udp_port));
+        let tunnel_header = header(asked, protocol, udp_port.unwrap_or_default())?;
         let headers = OuterHeaders { destination: 0, source: 0, network, tunnel: tunnel_header }.bytes();
         let underlay = vports.vport(tunnel.underlay)?;
-        let hop = Hop { destination: asked.destination, source: asked.source, underlay };
+        let hop = Hop { destination: asked.destination, source: asked.source, underlay, protocol, udp_port };
         Ok(Self { headers: headers.into(), hop })
     }
 }
@@ -103,7 +106,7 @@ fn tos(asked: u8, mark: Option<u8>) -> Result<u8, Refusal> {
 }
 
 fn network(asked: &Encapsulation, protocol: Protocol, tos: u8) -> OuterNetwork {
-    let carried = if protocol == Protocol::Gre { IPPROTO_GRE } else { IPPROTO_UDP };
+    let carried = protocol.number();
     match asked.destination {
         IpAddr::V4(destination) => OuterNetwork::Ipv4 {
             source: match asked.source {

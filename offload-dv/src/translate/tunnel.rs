@@ -20,8 +20,8 @@ use crate::mlx5::MatchParameter;
 
 /// Ethernet type, version and protocol numbers of IP.
 const VERSIONS: [(u128, u128); 2] = [(0x0800, 4), (0x86dd, 6)];
-const IPPROTO_UDP: u128 = 17;
-const IPPROTO_GRE: u128 = 47;
+const IPPROTO_UDP: u8 = 17;
+const IPPROTO_GRE: u8 = 47;
 /// Transparent Ethernet bridging: a frame with its Ethernet header is inside.
 const ETH_P_TEB: u128 = 0x6558;
 
@@ -94,7 +94,7 @@ impl Entrance {
         bits.put_exact(ETHERTYPE, eth_type);
         bits.put(IP_VERSION, version, version);
         [CVLAN_TAG, SVLAN_TAG, FRAGMENT].into_iter().for_each(|place| bits.put_exact(place, 0));
-        bits.put_exact(IP_PROTOCOL, if self.protocol == Protocol::Gre { IPPROTO_GRE } else { IPPROTO_UDP });
+        bits.put_exact(IP_PROTOCOL, self.protocol.number().into());
         if let Some(port) = self.protocol.udp_port() {
             bits.put_exact(UDP_DPORT, port.into());
         }
@@ -137,6 +137,14 @@ impl Protocol {
         match tunnel.udp_port {
             port if port == protocol.udp_port() => Ok(protocol),
             _ => Err(format!("the device finds {} at its assigned UDP port only", tunnel.protocol.name())),
+        }
+    }
+
+    /// Returns the number of the protocol in IP.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Vxlan | Self::Geneve => IPPROTO_UDP,
+            Self::Gre => IPPROTO_GRE,
         }
     }
 

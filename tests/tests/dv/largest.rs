@@ -32,7 +32,7 @@ fn add(switch: &mut Switch, key: &str, actions: &str) {
     while let Err(refusal) = switch.install(rule.clone()) {
         let hops = switch.take_asked();
         assert!(!hops.is_empty(), "{key} {actions}: {refusal}");
-        hops.into_iter().for_each(|hop| switch.set_way(hop, Ok(WAY)).unwrap());
+        hops.into_iter().for_each(|hop| switch.set_way(hop, Ok(WAY)).map(drop).unwrap());
     }
 }
 

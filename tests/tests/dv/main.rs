@@ -20,6 +20,7 @@ mod generated;
 mod generated_tunnels;
 mod geneve;
 mod handed_over;
+mod ipsec;
 mod kernel;
 mod largest;
 mod layout;

@@ -29,7 +29,7 @@ fn add(world: &mut World<'_>, key: &str, actions: &str) {
     while let Err(refusal) = world.try_add(&flow) {
         let hops = world.rig.switch.take_asked();
         assert!(!hops.is_empty(), "{key} {actions}: {refusal}");
-        hops.into_iter().for_each(|hop| world.rig.switch.set_way(hop, Ok(WAY)).unwrap());
+        hops.into_iter().for_each(|hop| world.rig.switch.set_way(hop, Ok(WAY)).map(drop).unwrap());
     }
 }
 

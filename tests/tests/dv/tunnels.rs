@@ -56,7 +56,7 @@ pub(crate) fn add_with_way(rig: &mut Rig<'_>, flow: &Flow) -> Result<RuleId, Ref
         if added.is_ok() || asked.is_empty() {
             return added;
         }
-        asked.into_iter().for_each(|hop| rig.switch.set_way(hop, Ok(WAY)).unwrap());
+        asked.into_iter().for_each(|hop| rig.switch.set_way(hop, Ok(WAY)).map(drop).unwrap());
     }
 }
 

@@ -16,21 +16,21 @@ use sluice_flow::time::{Clock, ManualClock, MonotonicClock};
 use sluice_flow::{Cause, Flow};
 use sluice_offload_dv::switch::Way;
 use sluice_offload_dv::{Config, DvNic};
-use sluice_tests::mlx5::{Out, in_network_namespace, on_device};
+use sluice_tests::mlx5::{Out, in_network_namespace, on_device, with_options};
 use sluice_tests::world::eventually;
 
 use crate::frames::{Packet, UDP};
 use crate::rig::{Rig, flow};
 
-const KEY: &str = "in_port(2),eth(),eth_type(0x0800),ipv4(tos=0/0x3,frag=no)";
+pub(crate) const KEY: &str = "in_port(2),eth(),eth_type(0x0800),ipv4(tos=0/0x3,frag=no)";
 const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 7, 1];
 
-fn ip(words: &str) {
+pub(crate) fn ip(words: &str) {
     assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "ip {words}");
 }
 
 /// The uplink, the host's function, and a tunnel.
-fn open() -> DvNic {
+pub(crate) fn open() -> DvNic {
     open_at(Arc::new(MonotonicClock::new()))
 }
 
@@ -46,12 +46,12 @@ fn open_at(clock: Arc<dyn Clock>) -> DvNic {
     nic
 }
 
-struct Installer {
-    queue: Box<dyn InstallQueue>,
+pub(crate) struct Installer {
+    pub(crate) queue: Box<dyn InstallQueue>,
 }
 
 impl Installer {
-    fn add(&mut self, slot: u32, flow: &Flow) -> Result<(), Refusal> {
+    pub(crate) fn add(&mut self, slot: u32, flow: &Flow) -> Result<(), Refusal> {
         self.done(slot, Operation::Install(flow.clone())).map(drop)
     }
 
@@ -64,7 +64,7 @@ impl Installer {
         self.done(77, Operation::Remove(handle)).unwrap();
     }
 
-    fn done(&mut self, slot: u32, operation: Operation) -> Result<Outcome, Refusal> {
+    pub(crate) fn done(&mut self, slot: u32, operation: Operation) -> Result<Outcome, Refusal> {
         let change = Change { flow: FlowId { slot, incarnation: 1 }, generation: Generation(1), operation };
         let mut done: Vec<Completion> = vec![];
         self.queue.submit(&mut vec![change], &mut done);
@@ -77,7 +77,7 @@ impl Installer {
 }
 
 /// Returns the causes that have changed by the time that one has.
-fn changes(events: &EventStream, awaited: Cause) -> Vec<Cause> {
+pub(crate) fn changes(events: &EventStream, awaited: Cause) -> Vec<Cause> {
     let mut found = vec![];
     eventually("the change is told", || {
         found.extend(events.drain().into_iter().filter_map(|event| match event {
@@ -89,7 +89,7 @@ fn changes(events: &EventStream, awaited: Cause) -> Vec<Cause> {
     found
 }
 
-fn next(out: &Out) -> Vec<u8> {
+pub(crate) fn next(out: &Out) -> Vec<u8> {
     let mut frame = None;
     eventually("a frame comes out", || {
         frame = out.at_once();
@@ -99,7 +99,7 @@ fn next(out: &Out) -> Vec<u8> {
 }
 
 /// Makes a network device that leads to 172.16.0.0/24.
-fn make_uplink() {
+pub(crate) fn make_uplink() {
     ip("link add p0 address 02:00:00:00:07:01 type veth peer name far");
     ip("link set p0 up");
     ip("link set far up");
@@ -107,7 +107,7 @@ fn make_uplink() {
 }
 
 /// What flows wait for that go by this address of that network.
-fn neighbour(last: u8) -> Cause {
+pub(crate) fn neighbour(last: u8) -> Cause {
     Cause::Neighbour(Some([172, 16, 0, last].into()))
 }
 
@@ -251,11 +251,44 @@ fn a_next_hop_that_no_flow_asks_for_any_more_is_let_go_whether_there_is_a_way_or
         for told in [None, Some(Err("it does not answer".to_owned())), Some(Ok(way(9)))] {
             rig.add(&wrapped(0)).unwrap_err();
             let hop = rig.switch.take_asked().remove(0);
-            told.into_iter().for_each(|way| rig.switch.set_way(hop, way).unwrap());
+            told.into_iter().for_each(|way| drop(rig.switch.set_way(hop, way).unwrap()));
             assert_eq!(rig.switch.forget_unasked(), []);
             assert_eq!(rig.switch.forget_unused(), []);
             assert_eq!(rig.switch.forget_unasked(), [hop]);
         }
+    });
+}
+
+#[test]
+fn packets_do_not_go_to_an_old_neighbour_if_the_device_has_no_room_for_the_new_one() {
+    /// CREATE_GENERAL_OBJECT, by which libmlx5 gets memory for rules and rewrites.
+    const MEMORY: &str = "0xa00";
+    const REFUSED: &[&str] = &["had status 0x8", "refused with"];
+    let name = "ways::packets_do_not_go_to_an_old_neighbour_if_the_device_has_no_room_for_the_new_one";
+    with_options("bluefield-3", &[], REFUSED, name, |ports| {
+        let mut rig = Rig::open(ports);
+        rig.add(&wrapped(0)).unwrap_err();
+        let hop = rig.switch.take_asked().remove(0);
+        rig.switch.set_way(hop, Ok(way(9))).unwrap();
+        rig.add(&wrapped(0)).unwrap();
+        let mut packet = Packet::v4(UDP).frame();
+        packet[30..34].copy_from_slice(&[10, 1, 0, 0]);
+        assert_eq!(rig.inject(2, &packet)[0].1[..6], [2, 0, 0, 0, 7, 9]);
+        // Rewrites, each of another kind and as long as that to the next hop, until there is no room.
+        ports.control().ask(&format!("refuse {MEMORY} 0 3 0x8 0x1234"));
+        let rewriting = |number: u32| {
+            let [.., a, b] = number.to_be_bytes();
+            let key = format!("in_port(2),eth(),eth_type(0x0800),ipv4(dst=10.2.{a}.{b},proto=17,frag=no)");
+            let addresses = format!("src=02:00:00:01:{a:02x}:{b:02x},dst=02:00:00:02:{a:02x}:{b:02x}");
+            flow(&key, &format!("set(eth({addresses})),3"))
+        };
+        assert!((0..20_000).any(|number| rig.add(&rewriting(number)).is_err()));
+        let led = rig.switch.set_way(hop, Ok(way(8))).unwrap();
+        assert!(led.is_used && led.refused.is_some(), "{led:?}");
+        assert_eq!(rig.inject(2, &packet), [], "nobody gets it");
+        // The next flow leads all of them there, once there is room.
+        rig.add(&wrapped(1)).unwrap();
+        assert_eq!(rig.inject(2, &packet)[0].1[..6], [2, 0, 0, 0, 7, 8]);
     });
 }
 
