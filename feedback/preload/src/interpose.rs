@@ -7,7 +7,7 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::slice;
-use std::sync::atomic::{AtomicPtr, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, Ordering};
 
 use libc::{msghdr, size_t, ssize_t};
 use sluice_feedback::answer::meter::{agreed, change_meters, requested};
@@ -29,6 +29,8 @@ static SEND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static FLOW_FAMILY: AtomicU16 = AtomicU16::new(0);
 /// The same of `ovs_meter`.
 static METER_FAMILY: AtomicU16 = AtomicU16::new(0);
+/// Whether this process has asked for a change of a meter.
+static HAS_ASKED: AtomicBool = AtomicBool::new(false);
 
 #[used]
 // SAFETY: the section is an array of such functions, which the loader calls before the program begins.
@@ -40,7 +42,6 @@ extern "C" fn construct() {
     RECEIVE.store(unsafe { libc::dlsym(libc::RTLD_NEXT, c"recvmsg".as_ptr()) }, Ordering::Relaxed);
     // SAFETY: as above.
     SEND.store(unsafe { libc::dlsym(libc::RTLD_NEXT, c"sendmsg".as_ptr()) }, Ordering::Relaxed);
-    METERS.begin(u16::try_from(now() & 0xffff).unwrap_or(0));
     // SAFETY: the name is a string, and nobody changes the environment before the program begins.
     let path: *const c_char = unsafe { libc::getenv(c"SLUICE_OVS_FEEDBACK".as_ptr()) };
     if path.is_null() {
@@ -101,6 +102,11 @@ pub(crate) unsafe extern "C" fn sendmsg(socket: c_int, message: *const msghdr, f
         if let Some(request) = request.and_then(|request| requested(request, family))
             && is_generic_netlink(socket)
         {
+            if !HAS_ASKED.swap(true, Ordering::Relaxed) {
+                // Not when the library is loaded: ovs-vswitchd may watch over itself (`--monitor`), and when it dies the next one is a copy of
+                // the process that watches, in which this was not called.
+                METERS.begin(u16::try_from(now() & 0xffff).unwrap_or(0));
+            }
             // Before it goes: another thread may receive the answer.
             METERS.ask(socket, &request);
         }
