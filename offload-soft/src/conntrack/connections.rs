@@ -12,7 +12,7 @@ use crate::engine::Packet;
 use crate::packet::{ip_proto, parse};
 
 use super::expectation::Expectations;
-use super::fragmentation::{self, Cut};
+use super::fragmentation::{self, Cut, Pieces};
 use super::gateway::Helper;
 use super::icmp::{self, Role};
 use super::ip::Ip;
@@ -400,9 +400,9 @@ pub(crate) fn length(packet: &Packet) -> usize {
 pub(crate) fn cut(packet: &Packet, frame: &[u8], is_last: bool) -> Cut {
     /// Bytes in front of the IP header that every piece can have (`MAX_L2_LEN`): those of two tags and three labels, or as many.
     const FRONT: usize = 30;
-    let tag = packet.tag_length();
-    let too_long = packet.tracked.pieces.as_ref().filter(|pieces| !pieces.let_pass(frame.len().saturating_sub(tag)));
-    let Some(pieces) = too_long else {
+    let (tag, is_ethernet) = (packet.tag_length(), packet.metadata.layer3.is_none());
+    let lets_pass = |pieces: &Pieces| pieces.let_pass(frame.len().saturating_sub(tag), is_ethernet);
+    let Some(pieces) = packet.tracked.pieces.as_ref().filter(|pieces| !lets_pass(pieces)) else {
         return Cut::Whole;
     };
     let Some(ip) = Ip::under_labels(packet).filter(|ip| ip.at - tag <= FRONT) else {

@@ -37,9 +37,10 @@ impl Pieces {
         self
     }
 
-    /// Whether a frame of so many bytes without its outermost tag leaves as it is (`do_output`).
-    pub(super) fn let_pass(&self, length: usize) -> bool {
-        length <= self.largest + MIN_FRAME
+    /// Whether a packet of so many bytes without its outermost tag leaves as it is, with an Ethernet header or without
+    /// (`do_output`).
+    pub(super) fn let_pass(&self, length: usize, is_ethernet: bool) -> bool {
+        length <= self.largest + if is_ethernet { MIN_FRAME } else { 0 }
     }
 
     /// Where pieces end in a packet that has so many bytes now. If the length has changed there are none.
@@ -301,7 +302,8 @@ mod tests {
     #[test]
     fn a_packet_that_fits_is_left_alone() {
         let pieces = Pieces { largest: 70, ends: [68, 70].into(), identification: 0 };
-        assert_eq!([84, 85].map(|length| pieces.let_pass(length)), [true, false]);
+        assert_eq!([84, 85].map(|length| pieces.let_pass(length, true)), [true, false]);
+        assert_eq!([70, 71].map(|length| pieces.let_pass(length, false)), [true, false]);
     }
 
     #[test]
