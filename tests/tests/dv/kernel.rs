@@ -382,8 +382,8 @@ fn the_kernel_keeps_a_connection_whose_packets_only_the_device_sees() {
 #[test]
 fn what_is_told_during_a_listing_is_not_lost_however_long_that_takes() {
     /// In all more than the kernel keeps for a listener without privileges, and few at a time.
-    const BATCHES: usize = 60;
-    const BATCH: usize = 20;
+    const BATCHES: usize = 80;
+    const BATCH: usize = 250;
     in_namespace("kernel::what_is_told_during_a_listing_is_not_lost_however_long_that_takes", || {
         begin(4_000, "");
         let mut source = KernelConnections::open().unwrap();
