@@ -260,8 +260,8 @@ impl Daemon {
         let mirror_listener = run_dir.bind_mirror(config.control_mode, group)?;
         let api_listener = run_dir.bind_api(config.control_mode, group)?;
         let http = bind_http(&config, &places)?;
-        // Should the start hang in a disk, that is the last line.
-        tracing::info!("reading what is kept in {}", config.state_dir().display());
+        // Should the start hang in a disk, that is what the status says.
+        notify(&[NotifyState::Status(&format!("reading what is kept in {}", config.state_dir().display()))]);
         let seed = seed::load_or_make(&config.state_dir())?;
         let kept = config.persist.then(|| config.state_dir());
         let leases = kept.as_deref().filter(|_| !options.sweep);
