@@ -132,7 +132,7 @@ const NO_RESOURCES: u8 = 0x0f;
 
 impl fmt::Display for FirmwareAnswer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} (status {:#04x}, syndrome {:#x})", self.words(), self.status, self.syndrome)
+        write!(out, "{}, status {:#04x}, syndrome {:#x}", self.words(), self.status, self.syndrome)
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
         let refused = || CallError::check("mlx5dv_devx_obj_create", 121).unwrap_err();
         let answer = [0x0f, 0, 0, 0, 0, 0x3b, 0x6f, 0x2e, 0, 0, 0, 0];
         let told = refused().with_answer(&answer);
-        let words = "mlx5dv_devx_obj_create: the firmware answers no resources (status 0x0f, syndrome 0x3b6f2e)";
+        let words = "mlx5dv_devx_obj_create: the firmware answers no resources, status 0x0f, syndrome 0x3b6f2e";
         assert_eq!(told.to_string(), words);
         // A kernel that does not give the answer, and a request that never came to the firmware.
         let told = refused().with_answer(&[0; 16]);
