@@ -415,6 +415,7 @@ pub(crate) fn the_timeout_of_a_policy_of_nftables_is_set_anew_and_not_what_the_k
         }}",
         ESTABLISHED.as_secs()
     );
+    std::fs::create_dir_all(router.folder()).unwrap();
     std::fs::write(&rules, policy).unwrap();
     run(&format!("nft -f {}", rules.display()));
     let listener = within("server", || TcpListener::bind((SERVER, PORT)).unwrap());
