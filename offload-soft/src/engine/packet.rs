@@ -28,8 +28,9 @@ pub(crate) struct Packet {
     pub(crate) metadata: Metadata,
     /// Where the headers are, kept up as headers come and go.
     pub(crate) layout: Layout,
-    /// Bytes to be left off by the next output.
-    pub(crate) cut: usize,
+    /// Bytes, without the outermost tag, that the next output leaves of it, however it has grown by then: so in Linux 6.1.192 of Debian. Older
+    /// modules noted at `trunc` how much was over, and left that off.
+    pub(crate) kept: usize,
     /// The outer header for outputs to tunnel ports.
     pub(crate) encapsulation: Option<Arc<Encapsulation>>,
     /// How likely it was that the packet got here: [`u32::MAX`] is for certain.
@@ -46,7 +47,7 @@ impl Packet {
             rule: None,
             metadata,
             layout,
-            cut: 0,
+            kept: usize::MAX,
             encapsulation: None,
             probability: u32::MAX,
             tracked: Tracked::default(),
@@ -102,13 +103,9 @@ impl Packet {
 
     /// Bytes that are left when the next output cuts the packet (`do_output`).
     pub(super) fn cut_length(&self) -> usize {
-        if self.cut == 0 {
-            return self.bytes.len();
-        }
         let length = self.length();
         let shortest = if self.is_ethernet() { MIN_FRAME } else { 0 };
-        let left = length.saturating_sub(self.cut).max(shortest).min(length);
-        left + (self.bytes.len() - length)
+        self.kept.max(shortest).min(length) + (self.bytes.len() - length)
     }
 
     /// Where the type behind the addresses and the outermost tag stands in a frame.

@@ -104,7 +104,7 @@ impl Traversal<'_> {
             match step {
                 Step::Output(port) => {
                     self.output(*port, &packet, is_last);
-                    packet.cut = 0;
+                    packet.kept = usize::MAX;
                 }
                 Step::Set(set) => rewrite::apply(&mut packet, set)?,
                 Step::CheckPacketLength { length, greater, less_or_equal } => {
@@ -144,10 +144,10 @@ impl Traversal<'_> {
                 Step::PopNsh => nsh::pop(&mut packet)?,
                 Step::PopVlan => packet.pop_vlan()?,
                 Step::Psample { group, cookie } => {
-                    let bytes = packet.bytes[..packet.bytes.len().saturating_sub(packet.cut)].to_vec();
+                    let bytes = packet.bytes[..packet.kept.min(packet.length()) + packet.tag_length()].to_vec();
                     let rate = packet.probability;
                     self.observer.sampled(Sample { group: *group, cookie: cookie.clone(), bytes, rate });
-                    packet.cut = 0;
+                    packet.kept = usize::MAX;
                 }
                 Step::PushEth(addresses) => packet.push_eth(*addresses)?,
                 Step::PushMpls { entry, inside_ethernet } => mpls::push(&mut packet, *entry, *inside_ethernet),
@@ -173,11 +173,7 @@ impl Traversal<'_> {
                         self.output(push.out_port, &packet, true);
                     }
                 }
-                // A cut that cuts nothing leaves an earlier one as it was.
-                Step::Trunc(bytes) => match packet.length().checked_sub(*bytes) {
-                    None | Some(0) => {}
-                    Some(cut) => packet.cut = cut,
-                },
+                Step::Trunc(bytes) => packet.kept = *bytes,
             }
             if let (Some(recorder), Some(recorded)) = (&mut self.recorder, recorded) {
                 recorder.finish(recorded, &packet);

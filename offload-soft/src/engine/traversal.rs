@@ -321,7 +321,7 @@ impl Traversal<'_> {
     /// `lib/dpif-netdev.c`). Whether that was possible.
     pub(super) fn tunnel_push(&mut self, push: &Push, packet: &mut Packet) -> bool {
         packet.bytes.truncate(packet.cut_length());
-        packet.cut = 0;
+        packet.kept = usize::MAX;
         let payload = Payload { bytes: &packet.bytes, layer3: packet.metadata.layer3 };
         let length = payload.bytes.len();
         let Some(port) = self.ports.get(push.tunnel_port) else {

@@ -60,10 +60,10 @@ fn a_cut_is_for_the_next_output_only() {
 }
 
 #[test]
-fn a_cut_is_counted_from_the_end_when_the_packet_grows() {
-    // As in the kernel, where `trunc` notes how much is to be left off.
-    let sent = Device::rewrite(anything, vec![Action::Trunc(60), vlan(7, 0)], &eth(0x88cc, &[9; 86]));
-    assert_eq!(sent.len(), 64);
+fn a_cut_is_of_what_leaves_without_its_outermost_tag() {
+    for actions in [vec![Action::Trunc(60), vlan(7, 0)], vec![vlan(7, 0), Action::Trunc(60), vlan(8, 0)]] {
+        assert_eq!(Device::rewrite(anything, actions, &eth(0x88cc, &[9; 86])).len(), 64);
+    }
 }
 
 #[test]

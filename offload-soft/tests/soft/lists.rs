@@ -58,7 +58,7 @@ fn a_cut_around_a_clone_is_seen_in_it_and_one_in_it_not_around_it() {
     };
     assert_eq!(lengths(vec![Action::Trunc(60), clone(vec![output(2), output(3)]), output(4)]), [60, 100, 60]);
     assert_eq!(lengths(vec![clone(vec![Action::Trunc(60)]), output(4)]), [100]);
-    assert_eq!(lengths(vec![Action::Trunc(60), Action::Trunc(200), output(4)]), [60], "a longer cut is none");
+    assert_eq!(lengths(vec![Action::Trunc(60), Action::Trunc(200), output(4)]), [100], "the last one counts");
     assert_eq!(lengths(vec![Action::Trunc(60), Action::Trunc(50), output(4)]), [50]);
 }
 
