@@ -6,7 +6,7 @@ use sluice_flow::action::{Action, Commit, Conntrack, Nat, NatSide, PortPick, Tra
 use sluice_flow::field::Field;
 use sluice_tests::scenario::Scenario;
 
-use crate::flows::{Matching, at, output, recirc};
+use crate::flows::{Matching, at, output, recirc, tells_state};
 use crate::packets::{Ipv4, Ipv6, SOURCE_V6, TARGET_V6, icmp, tcp_at, udp};
 
 pub(crate) fn scenarios() -> Vec<Scenario> {
@@ -19,7 +19,7 @@ const REPLY: u8 = 0x08;
 pub(crate) const INVALID: u8 = 0x10;
 pub(crate) const TRACKED: u8 = 0x20;
 
-fn track(conntrack: Conntrack) -> Action {
+pub(crate) fn track(conntrack: Conntrack) -> Action {
     Action::Conntrack(Box::new(conntrack))
 }
 
@@ -32,8 +32,8 @@ fn commit(zone: u16) -> Action {
 }
 
 /// The client is at port 1, the server at port 2.
-const CLIENT: [u8; 4] = [10, 0, 0, 1];
-const SERVER: [u8; 4] = [10, 0, 0, 2];
+pub(crate) const CLIENT: [u8; 4] = [10, 0, 0, 1];
+pub(crate) const SERVER: [u8; 4] = [10, 0, 0, 2];
 
 /// A packet from one end to the other.
 fn segment(from: ([u8; 4], u16), to: ([u8; 4], u16), flags: u16, numbers: (u32, u32), data: &[u8]) -> Vec<u8> {
@@ -41,7 +41,7 @@ fn segment(from: ([u8; 4], u16), to: ([u8; 4], u16), flags: u16, numbers: (u32, 
 }
 
 /// A TCP connection from handshake to its end; the server answers from wherever it was reached.
-fn conversation(client: ([u8; 4], u16), server: ([u8; 4], u16)) -> Vec<(u32, Vec<u8>)> {
+pub(crate) fn conversation(client: ([u8; 4], u16), server: ([u8; 4], u16)) -> Vec<(u32, Vec<u8>)> {
     const SYN: u16 = 0x02;
     const ACK: u16 = 0x10;
     const FIN: u16 = 0x01;
@@ -396,6 +396,9 @@ fn odds() -> Vec<Scenario> {
             .flow(at(1).ipv4(17).done(), [timeout, output(2)])
             .packet(1, frame()),
         Scenario::new("ct: a mark without a commit").flow(at(1).ipv4(17).done(), [label, output(2)]).packet(1, frame()),
+        tells_state(Scenario::new("udp-lite: checksums"), 1, 0x0800)
+            .flow(at(1).ipv4(136).done(), [commit(7), recirc(1)])
+            .packet(1, Ipv4::default().frame(136, &udp(40000, 53, b"data"))),
         Scenario::new("ct: what is not tracked has no state")
             .flow(at(1).ipv4(17).is(Field::CtState, 0u8).done(), [output(2)])
             .packet(1, frame()),

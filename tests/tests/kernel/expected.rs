@@ -26,6 +26,9 @@ const LIST: &[(&str, Known, &str)] = &[
     ("set arp: arp.", KernelRefuses, "the module cannot set ARP"),
     ("set arp: half of arp.", KernelRefuses, "the module cannot set ARP"),
     ("nsh: set", KernelRefuses, "this module takes the halves of a nested attribute for value and mask"),
+    ("combined headers: a tag, a label", KernelRefuses, "a label goes behind the tag, which neither does"),
+    ("combined headers: a service header on and off", KernelRefuses, "the module does not note that a header went on"),
+    ("combined headers: no label, and one again", KernelRefuses, "what was behind the label is not known"),
     ("eth: pop with a tag", KernelRefuses, "the module takes no Ethernet header off in front of a tag"),
     ("userspace:", OursRefuses, "no process is behind the software NIC"),
     ("hash: symmetric", KernelRefuses, "this module knows one algorithm"),
@@ -36,6 +39,7 @@ const LIST: &[(&str, Known, &str)] = &[
     ("output to a port that is not there", OursRefuses, "the flow names what is not there"),
     ("tunnel out: without a header", OursRefuses, "the packet could go nowhere"),
     ("tunnel out: gre over ipv6", Differs, "the kernel's gretap is of IPv4; ip6gretap is another device"),
+    ("udp-lite: checksums", Differs, "the module sums as for UDP, so that a right checksum is wrong to it"),
     ("padded sctp: ", Differs, "the module computes the CRC over the padding of the frame, too; ours over the packet"),
 ];
 

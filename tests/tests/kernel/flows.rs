@@ -1,10 +1,11 @@
 //! Flows without ceremony.
 
-use sluice_flow::action::{Action, FieldSet};
+use sluice_flow::action::{Action, FieldSet, VlanTag};
 use sluice_flow::chain::ChainId;
 use sluice_flow::field::{Attribute, Field};
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
+use sluice_tests::scenario::Scenario;
 
 /// A match that grows.
 #[derive(Clone, Copy)]
@@ -18,6 +19,27 @@ pub(crate) fn at(port: u32) -> Matching {
 /// What comes in at a port, with tags or without.
 pub(crate) fn anywhere(port: u32) -> Matching {
     Matching(Match::default()).is(Field::RecircId, 0u8).is(Field::InPort, port)
+}
+
+/// What comes to a chain without a tag, from whichever port.
+pub(crate) fn behind(chain: u32) -> Matching {
+    let untagged = Matching(Match::default()).is(Field::VlanPresent, 0u8).is(Field::CvlanPresent, 0u8);
+    untagged.is(Field::RecircId, chain)
+}
+
+/// A scenario whose packets of an Ethernet type leave from a chain with their state in a tag.
+pub(crate) fn tells_state(scenario: Scenario, chain: u32, eth_type: u16) -> Scenario {
+    const TRACKED: u16 = 0x20;
+    // New, established, related, both of them, and neither; invalid.
+    let relations = [0x01, 0x02, 0x04, 0x05, 0x06, 0x10];
+    // Reply; source translated; destination translated.
+    let others = [0, 0x40, 0x80, 0xc0].into_iter().flat_map(|translated| [translated, translated | 0x08]);
+    let states = others.flat_map(|other| relations.map(|relation| TRACKED | relation | other));
+    states.fold(scenario, |scenario, state| {
+        let matching = behind(chain).eth_type(eth_type).is(Field::CtState, state);
+        let tag = Action::PushVlan(VlanTag { tpid: 0x8100, vid: state, pcp: 0, cfi: true });
+        scenario.flow(matching.done(), [tag, output(5)])
+    })
 }
 
 impl Matching {

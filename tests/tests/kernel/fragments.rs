@@ -3,13 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-use sluice_flow::action::{Action, NatSide, VlanTag};
+use sluice_flow::action::{Action, Commit, Conntrack, EthernetAddresses, MplsEntry, NatSide, VlanTag};
 use sluice_flow::field::Field;
 use sluice_tests::scenario::Scenario;
 
-use crate::conntrack::{INVALID, TRACKED, look_up, nat, translation};
-use crate::flows::{at, output, recirc};
-use crate::packets::{Ipv4, Ipv6, ethernet, icmp, internet_checksum, sctp, tcp, udp};
+use crate::conntrack::{CLIENT, INVALID, SERVER, TRACKED, conversation, look_up, nat, track, translation};
+use crate::flows::{at, behind, output, recirc};
+use crate::packets::{Ipv4, Ipv6, ethernet, icmp, internet_checksum, sctp, tcp, tcp_at, udp};
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
@@ -20,6 +20,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     let mut all: Vec<_> = [Family::V4, Family::V6].into_iter().flat_map(of_both).collect();
     all.extend(of_ipv4());
     all.extend(of_ipv6());
+    all.extend(at_two_ports());
     // Fragments wait longer than a scenario takes.
     let numbered = all.into_iter().zip(1..);
     numbered.map(|(draft, number)| draft.done(number)).collect()
@@ -44,8 +45,9 @@ impl Draft {
     }
 
     fn done(self, number: u16) -> Scenario {
-        let frames = self.fragments.into_iter().map(|fragment| fragment.frame(number));
-        self.scenario.packets(1, frames)
+        self.fragments
+            .iter()
+            .fold(self.scenario, |scenario, fragment| scenario.packet(fragment.port, fragment.frame(number)))
     }
 }
 
@@ -74,6 +76,8 @@ struct Fragment {
     missing: usize,
     /// Bytes behind its end.
     padding: usize,
+    /// Where it comes in.
+    port: u32,
 }
 
 impl Whole {
@@ -103,7 +107,7 @@ impl Whole {
 
     fn part(&self, range: Range<usize>) -> Fragment {
         let is_last = self.headers + range.end == self.bytes.len();
-        Fragment { whole: self.clone(), range, is_last, congestion: 0, flags: 0, missing: 0, padding: 0 }
+        Fragment { whole: self.clone(), range, is_last, congestion: 0, flags: 0, missing: 0, padding: 0, port: 1 }
     }
 
     /// All of it, cut at these places.
@@ -243,6 +247,20 @@ fn of_both(family: Family) -> Vec<Draft> {
         .fragments(parts()),
         draft("tracked twice", family, look_up(7), &[look_up(8), output(2)]).fragments(parts()),
     ];
+    // The largest piece counts, which is shorter than this, and the packet is not.
+    let check =
+        Action::CheckPacketLength { length: 120, greater: [output(2)].into(), less_or_equal: [output(3)].into() };
+    let tag = Action::PushVlan(VlanTag { tpid: 0x8100, vid: 5, pcp: 0, cfi: true });
+    let lengths = [
+        ("checked for its length", vec![check.clone()]),
+        ("checked for its length behind a tag", vec![tag.clone(), check.clone()]),
+    ];
+    all.extend(lengths.map(|(name, sends)| draft(name, family, translated(family), &sends).fragments(parts())));
+    let copied = [Action::Clone([check].into()), output(4)];
+    all.push(draft("a copy checked for its length", family, translated(family), &copied).fragments(parts()));
+    all.push(
+        draft("with two tags pushed", family, translated(family), &[tag.clone(), tag, output(2)]).fragments(parts()),
+    );
     for order in [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         all.push(plain(&format!("in the order {order:?}")).fragments(in_order(parts(), &order)));
     }
@@ -259,9 +277,27 @@ fn of_ipv4() -> Vec<Draft> {
     // A route that is recorded, and one that is told.
     let options = vec![7, 7, 4, 0, 0, 0, 0, 131, 7, 4, 10, 0, 0, 9, 1, 0];
     let with_options = Whole::v4(&Ipv4 { options, ..Ipv4::default() }, 17, &payload);
+    let label = |bos| Action::PushMpls(MplsEntry { label: 5, tc: 3, ttl: 99, bos, eth_type: 0x8847 });
+    let in_front = Action::AddMpls(MplsEntry { label: 5, tc: 3, ttl: 99, bos: true, eth_type: 0x8847 });
+    let mac = Action::PushEth(EthernetAddresses { source: 0x0200_0000_0001, destination: 0x0200_0000_0002 });
+    let tag = Action::PushVlan(VlanTag { tpid: 0x8100, vid: 5, pcp: 0, cfi: true });
+    let sends = |name: &str, sends: &[Action]| {
+        draft(name, Family::V4, translated(Family::V4), sends).fragments(datagram(Family::V4).cut(&[24, 72]))
+    };
+    let looked_up = sends("under a label, looked up", &[label(true), recirc(2)]);
+    let labelled = behind(2).eth_type(0x8847).done();
+    let looked_up = Draft { scenario: looked_up.scenario.flow(labelled, [output(2)]), ..looked_up };
     let unfragmentable = |part: Fragment| Fragment { flags: 0x4000, ..part };
     let parts = || datagram(Family::V4).cut(&[24, 72]);
     vec![
+        sends("under a label", &[label(true), output(2)]),
+        sends("under a label, to two ports", &[label(true), output(2), output(3)]),
+        sends("under three labels and a tag", &[label(true), label(false), label(false), tag.clone(), output(2)]),
+        sends("under a label that goes", &[label(true), output(2), Action::PopMpls(0x0800), output(3)]),
+        sends("a label in front of all", &[in_front.clone(), mac.clone(), output(2)]),
+        sends("a label in front without an ethernet header", &[Action::PopEth, in_front, mac, output(2)]),
+        looked_up,
+        read_by_a_gateway(),
         plain("with options").fragments(with_options.cut(&[24, 72])),
         draft("with options, to two ports", Family::V4, translated(Family::V4), &[output(2), output(3)])
             .fragments(with_options.cut(&[24, 72])),
@@ -270,6 +306,42 @@ fn of_ipv4() -> Vec<Draft> {
             parts().into_iter().enumerate().map(|(place, part)| if place == 1 { unfragmentable(part) } else { part }),
         ),
     ]
+}
+
+/// A segment of FTP, which the module reads as one.
+fn read_by_a_gateway() -> Draft {
+    let helper = Some("ftp".into());
+    let begin = track(Conntrack { commit: Commit::Yes, zone: 7, helper, ..Conntrack::default() });
+    let talk = conversation((CLIENT, 40000), (SERVER, 21));
+    let scenario = Scenario::new("fragments of V4: read by a gateway")
+        .flow(at(1).ipv4(6).done(), [begin, output(2)])
+        .flow(at(2).ipv4(6).done(), [look_up(7), output(1)]);
+    let scenario = talk.into_iter().take(3).fold(scenario, |scenario, (port, frame)| scenario.packet(port, frame));
+    let segment = tcp_at(40000, 21, 0x18, (1001, 5001), format!("SITE {:81}\r\n", "HELP").as_bytes());
+    let whole = Whole::of(Family::V4, 6, &segment);
+    Draft { scenario, fragments: vec![] }.fragments(whole.cut(&[24, 72]))
+}
+
+/// Fragments of which one comes in at another port, to addresses of which each link has its own and to others.
+fn at_two_ports() -> Vec<Draft> {
+    let cases = [
+        ("an address", 0xfd00 << 112 | 2),
+        ("a link-local address", 0xfe80 << 112 | 2),
+        ("a group", 0xff02 << 112 | 1),
+    ];
+    let of = |(name, target): (&str, u128)| {
+        let ip = Ipv6 { target, ..Ipv6::default() };
+        let bytes = ip.packet(17, &udp(40000, 53, &[7; 88]));
+        let whole = Whole { family: Family::V6, bytes, headers: 40, announced_at: 6 };
+        let draft = draft(&format!("at two ports, to {name}"), Family::V6, translated(Family::V6), &[output(2)]);
+        let scenario = draft.scenario.flow(at(2).eth_type(0x86dd).done(), [look_up(7), recirc(2)]);
+        let scenario = scenario.flow(behind(2).eth_type(0x86dd).done(), [output(3)]);
+        let mut parts = whole.cut(&[24, 72]);
+        parts[1].port = 2;
+        parts.push(Fragment { port: 1, ..parts[1].clone() });
+        Draft { scenario, fragments: parts }
+    };
+    cases.map(of).into()
 }
 
 fn of_ipv6() -> Vec<Draft> {

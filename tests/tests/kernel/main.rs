@@ -7,14 +7,17 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
 mod actions;
+mod combined;
 mod conntrack;
 mod dump;
+mod errors;
 mod expected;
 mod feed;
 mod flows;
 mod fragments;
 mod generated;
 mod keys;
+mod lives;
 mod packets;
 mod picks;
 mod report;
@@ -68,6 +71,15 @@ fn inside() -> ExitCode {
 }
 
 fn scenarios() -> Vec<Scenario> {
-    [keys::scenarios(), actions::scenarios(), conntrack::scenarios(), fragments::scenarios(), tunnels::scenarios()]
-        .concat()
+    [
+        keys::scenarios(),
+        actions::scenarios(),
+        conntrack::scenarios(),
+        errors::scenarios(),
+        combined::scenarios(),
+        lives::scenarios(),
+        fragments::scenarios(),
+        tunnels::scenarios(),
+    ]
+    .concat()
 }

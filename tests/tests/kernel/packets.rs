@@ -111,8 +111,13 @@ pub(crate) fn udp(source: u16, target: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn sctp(source: u16, target: u16, chunks: &[u8]) -> Vec<u8> {
+    sctp_tagged(source, target, 0xdead_beef, chunks)
+}
+
+/// With a verification tag.
+pub(crate) fn sctp_tagged(source: u16, target: u16, tag: u32, chunks: &[u8]) -> Vec<u8> {
     let mut bytes = [source.to_be_bytes(), target.to_be_bytes()].concat();
-    bytes.extend([0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0]);
+    bytes.extend([tag.to_be_bytes(), [0; 4]].concat());
     bytes.extend(chunks);
     bytes
 }
@@ -168,6 +173,7 @@ fn with_checksum(payload: &[u8], protocol: u8, pseudo: &[u8]) -> Vec<u8> {
         6 => (16, internet_checksum(&[&pseudo, &bytes])),
         17 => (6, internet_checksum(&[&pseudo, &bytes])),
         58 => (2, internet_checksum(&[&pseudo, &bytes])),
+        33 | 136 => (6, internet_checksum(&[&pseudo, &bytes])),
         132 => {
             let checksum = crc32c(&bytes).to_le_bytes();
             bytes[8..12].copy_from_slice(&checksum);
