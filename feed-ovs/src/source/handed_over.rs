@@ -186,9 +186,14 @@ struct Session<'a> {
     told: Instant,
 }
 
-/// Flows that the device does not take until it knows the way to their next hop, which may be a matter of milliseconds; the oldest first.
+/// Flows that the device does not take until it knows the way to their next hop, which may be a matter of milliseconds.
 #[derive(Default)]
-struct Waiting(VecDeque<(Ufid, Instant)>);
+struct Waiting {
+    /// Since when, the oldest first.
+    flows: VecDeque<(Ufid, Instant)>,
+    /// Those, each once: that one is refused may be heard more than once.
+    names: HashSet<Ufid>,
+}
 
 /// Flows that the agent has no more, of which ovs-vswitchd is still to be told.
 #[derive(Default)]
@@ -244,7 +249,7 @@ impl Session<'_> {
 
     /// Gives flows back that the agent has not taken on, or that the device has refused, if it has any.
     fn settle(&mut self, mut left_out: Vec<Ufid>, is_rung: bool) {
-        let (flows, intake) = (&self.follower.flows, self.follower.intake);
+        let intake = self.follower.intake;
         let refused = if is_rung { self.refusals.take() } else { vec![] };
         for standing in refused.into_iter().filter_map(|ufid| intake.standing(ufid)) {
             if standing.state == FlowState::Refused && !self.waiting.lets_wait(&standing) {
@@ -252,7 +257,6 @@ impl Session<'_> {
             }
         }
         left_out.extend(self.waiting.take_refused(intake));
-        left_out.retain(|ufid| flows.has(*ufid));
         self.give_back(&left_out);
     }
 
@@ -272,9 +276,12 @@ impl Session<'_> {
 
     fn give_back(&mut self, ufids: &[Ufid]) {
         for ufid in ufids {
-            self.follower.flows.end(Some(*ufid), self.follower.intake);
+            // It may be named twice, or be gone already.
+            if self.follower.flows.has(*ufid) {
+                self.follower.flows.end(Some(*ufid), self.follower.intake);
+                self.given_back.names.push_back(*ufid);
+            }
         }
-        self.given_back.names.extend(ufids);
     }
 
     /// Tells ovs-vswitchd of some flows that are given back. It answers each with a deletion, for which it waits for room: so these are heard
@@ -308,8 +315,8 @@ impl Waiting {
     /// Lets a refused flow wait for the way to its next hop, if that is what it waits for. Returns whether it does.
     fn lets_wait(&mut self, standing: &Standing) -> bool {
         let waits = matches!(standing.waits_for, Some(Cause::Neighbour(_)));
-        if waits {
-            self.0.push_back((standing.ufid, Instant::now()));
+        if waits && self.names.insert(standing.ufid) {
+            self.flows.push_back((standing.ufid, Instant::now()));
         }
         waits
     }
@@ -318,8 +325,8 @@ impl Waiting {
     fn take_refused(&mut self, intake: &dyn Intake) -> Vec<Ufid> {
         let is_refused =
             |ufid: &Ufid| intake.standing(*ufid).is_none_or(|standing| standing.state == FlowState::Refused);
-        let over = std::iter::from_fn(|| self.0.pop_front_if(|(_, since)| since.elapsed() >= NEXT_HOP));
-        over.map(|(ufid, _)| ufid).filter(is_refused).collect()
+        let over = std::iter::from_fn(|| self.flows.pop_front_if(|(_, since)| since.elapsed() >= NEXT_HOP));
+        over.map(|(ufid, _)| ufid).inspect(|ufid| _ = self.names.remove(ufid)).filter(is_refused).collect()
     }
 }
 
