@@ -271,7 +271,7 @@ impl Daemon {
         let objects = config.persist.then(|| ObjectsFile::open(&config.state_dir())).transpose()?;
         let keeping = Keeping { journal: opened.as_ref().map(|opened| opened.journal.clone()), objects };
         let sources = if options.sweep { Sources::default() } else { Sources::new(&config)? };
-        // From here on it ends in order whenever it is told to, lest rules stay that are not to: once all parts run, and not before.
+        // Heard from here on, and obeyed once all parts run: an agent that died in between would leave rules that nobody takes out.
         let told_to_end = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let (agent, parts) = Agent::open(config, seed, clock, keeping).map_err(|error| located(&places, error))?;
         agent.recent.note_reload(true, SystemTime::now());
