@@ -127,11 +127,6 @@ pub(crate) const RULES: &[Rule] = &[
         },
     },
     Rule {
-        reason: "a trunc that cuts nothing leaves an earlier one as it is in the kernel, and takes it back in OVS",
-        example: || listed("trunc(20),trunc(1000),2").packet(1, udp_frame()),
-        applies: |scenario, _, _| count(scenario, is_trunc) > 1,
-    },
-    Rule {
         reason: "a copy of a packet takes what trunc has to cut along in OVS, and the packet itself is whole again \
                  (dp_packet_batch_reset_cutlen in odp_execute_clone)",
         example: || listed("trunc(20),clone(3),2").packet(1, udp_frame()),
