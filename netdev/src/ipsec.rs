@@ -1,6 +1,7 @@
 //! Policies of IPsec: which packets the kernel encrypts on their way, or lets pass only if they came encrypted
 //! (`include/uapi/linux/xfrm.h`).
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -71,7 +72,7 @@ pub enum Addresses {
 }
 
 /// Packets without a mark of an ordinary device, and what they must not do in the clear.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Policy {
     direction: u8,
     source: Prefix,
@@ -82,7 +83,7 @@ struct Policy {
     port: (u16, u16),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Prefix {
     address: IpAddr,
     length: u8,
@@ -158,6 +159,12 @@ impl PolicyList {
     /// Whether there is none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns those that are in one of two lists only: what has come and what has gone between two times.
+    pub fn difference(&self, other: &Self) -> Self {
+        let [these, those] = [self, other].map(|list| list.0.iter().copied().collect::<HashSet<_>>());
+        Self(these.symmetric_difference(&those).copied().collect())
     }
 
     /// Whether a policy may be for packets that this host sends, so that it does not send all of them as they are.
@@ -329,6 +336,16 @@ mod tests {
         assert!(received.cover_received(&like([10, 0, 0, 9], 0xff00_00ff)));
         assert!(!received.cover_received(&like([11, 0, 0, 9], 0xff00_00ff)));
         assert!(received.cover_received(&Packets { source: Addresses::Any, ..packets }));
+    }
+
+    #[test]
+    fn lists_differ_in_what_has_come_and_in_what_has_gone() {
+        let [out, forward] = [OUT, FORWARD].map(|direction| read(direction, ALLOW, templates).unwrap());
+        let [before, after] = [vec![out, out], vec![forward, out]].map(PolicyList);
+        let came = PolicyList(vec![forward]);
+        assert_eq!([before.difference(&after), after.difference(&before)], [came.clone(), came]);
+        assert_eq!(PolicyList::default().difference(&PolicyList(vec![out])), PolicyList(vec![out]));
+        assert!(after.difference(&PolicyList(vec![out, forward])).is_empty(), "their order is nothing");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! What translation must know of ports, meters and the running kernel.
 
 pub use crate::config::TunnelFlags;
+use sluice_flow::flow::Flow;
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::PortNumber;
 
 use crate::label::Room;
+use crate::rule::Exposure;
 use crate::wire::filter::Hook;
 
 /// The network device of a port.
@@ -67,6 +69,10 @@ pub trait Context {
     /// Whether rules are in hardware only, and tc sees no packet in software.
     fn is_hardware_alone(&self) -> bool {
         false
+    }
+    /// Why the rule of a flow must not be in hardware, if it must not.
+    fn exposure(&self, _flow: &Flow) -> Option<Exposure> {
+        None
     }
     /// How to make room for the notes on a rule.
     fn room(&self) -> Room {

@@ -3,7 +3,8 @@
 //! Where a rule is, its keys with their masks, and what it does follow from the flow's mask, actions and priority, and from
 //! the values that decide something: port, chain, Ethernet type, protocol and the like. Every other value goes into one key,
 //! and nothing else depends on it (`plain` in [`translate`](crate::translate) lists these fields), but for one thing: zeros
-//! alone in a header that flower does not read in all packets may be refused. So whether they are zeros decides, too. Of
+//! alone in a header that flower does not read in all packets may be refused, and what a policy of IPsec is for stays out of hardware.
+//! So whether they are zeros, and whether there is such a policy, decides, too. Of
 //! flows that share the former, one is translated and leaves a *template*: the bytes of its message, and which of them are
 //! which bytes of the flow's key. The message of the next flow is a copy with its own values filled in, byte for byte what
 //! translation gives. A flow that translation refuses never finds a template.
@@ -39,13 +40,14 @@ const PLACES: usize = 1024;
 /// The number of slots for masks.
 const MASKS: usize = 256;
 
-/// The templates of one agent, for rules with the same flags. They depend on the ports and the running kernel:
+/// The templates of one agent, for rules under the same policy of offload. They depend on the ports and the running kernel:
 /// [`clear`](Self::clear) them when these change.
 pub struct Templates {
     layouts: Vec<Slot<Layout>>,
     cached: Vec<Slot<Cached>>,
     hasher: RandomState,
-    /// The deciding bytes of the key of the last lookup, and of each header that may be unread whether any bit is set.
+    /// The deciding bytes of the key of the last lookup, of each header that may be unread whether any bit is set, and whether the rule must
+    /// not be in hardware.
     decisive: Vec<u8>,
 }
 
@@ -160,6 +162,7 @@ impl Templates {
         self.decisive.extend(matching.bytes().iter().zip(&layout.decisive).map(|(byte, bits)| byte & bits));
         let is_any_set = |of: &[u8]| matching.bytes().iter().zip(of).any(|(byte, bits)| byte & bits != 0);
         self.decisive.extend(layout.may_be_unread.iter().map(|of| u8::from(is_any_set(of))));
+        self.decisive.push(context.exposure(flow).is_some().into());
         let addresses = (Arc::as_ptr(matching.mask()).addr(), Arc::as_ptr(&flow.actions).addr());
         let last_hash = self.hasher.hash_one((addresses, flow.priority, &*self.decisive));
         let number = slot_of(last_hash, PLACES);

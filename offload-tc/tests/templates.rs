@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
+use sluice_flow::field::Field;
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::MeterId;
 use sluice_flow::port::PortNumber;
@@ -11,9 +12,11 @@ use sluice_offload_tc::context::{Context, Device, DeviceKind, Features};
 use sluice_offload_tc::install::Request;
 use sluice_offload_tc::label;
 use sluice_offload_tc::marks::AgentId;
+use sluice_offload_tc::rule::Exposure;
 use sluice_offload_tc::templates::{Lookup, Templates};
 use sluice_offload_tc::translate;
 use sluice_offload_tc::wire::filter::{Filter, FilterId};
+use sluice_offload_tc::wire::flower::flag;
 
 /// Flows of a tag, of IPv4 and of IPv6, with a place for a number.
 const TAGGED: &str = "in_port(1),eth(src=02:00:00:00:00:#),eth_type(0x8100),vlan(vid=#,pcp=3),encap(eth_type(0x0800),\
@@ -23,7 +26,7 @@ const TCP: &str =
 const UDP: &str = "in_port(1),eth_type(0x86dd),ipv6(src=fd00::#,proto=17,frag=no),udp(src=#/0x00ff) set(udp(dst=9)),2";
 const TUNNELLED: &str = "tunnel(tun_id=#,src=10.0.0.#,dst=10.0.0.1),in_port(10),eth(),eth_type(0x0800),ipv4(frag=no) 2";
 
-/// Port 10 is a tunnel; meters have numbers from this one on.
+/// Port 10 is a tunnel, and what comes by it from 10.0.0.250 must come encrypted; meters have numbers from this one on.
 struct Lab {
     policers: u32,
 }
@@ -49,6 +52,10 @@ impl Context for Lab {
 
     fn features(&self) -> Features {
         Features { spi: true, ..Features::default() }
+    }
+
+    fn exposure(&self, flow: &Flow) -> Option<Exposure> {
+        (flow.matching().get(Field::TunnelIpv4Src).0 == 0x0a00_00fa).then_some(Exposure::Taken)
     }
 }
 
@@ -91,6 +98,7 @@ impl Maker {
 
     fn translate(&self, flow: &Flow) -> Filter {
         let mut rule = translate::rule(flow, AgentId(5), &self.lab).unwrap();
+        rule.flower.flags = if self.lab.exposure(flow).is_some() { flag::SKIP_HW } else { 0 };
         label::sign(&mut rule.flower);
         let id = FilterId { hook: rule.hook, chain: rule.chain, priority: 9, protocol: rule.protocol, handle: 3 };
         Filter { id, flower: rule.flower }
@@ -105,6 +113,16 @@ impl Maker {
 
 fn numbered(line: &str, number: u32) -> String {
     line.replace('#', &number.to_string())
+}
+
+#[test]
+fn what_must_not_be_in_hardware_has_a_template_of_its_own() {
+    let mut maker = Maker::new();
+    maker.know(&numbered(TUNNELLED, 1));
+    let exposed = numbered(TUNNELLED, 250);
+    assert!(!maker.request(&exposed).1, "that of the others would put it into hardware");
+    maker.know(&exposed);
+    assert!(maker.request(&exposed.replace("tun_id=250", "tun_id=7")).1);
 }
 
 #[test]

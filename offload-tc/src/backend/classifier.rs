@@ -13,14 +13,15 @@ use sluice_flow::port::{Port, PortNumber};
 use sluice_flow::refusal::Refusal;
 
 use super::core::Core;
+use super::policies::Follower;
 use super::queue::Queue;
 use super::reader::{self, Reader};
 use super::watch::Watch;
-use super::{ledger, text};
+use super::{ipsec, ledger, text};
 use crate::config::{Config, KIND};
 use crate::install::BATCH;
 use crate::priorities::Priorities;
-use crate::translate::{self, Rules};
+use crate::translate::Rules;
 
 /// The classifier, with the thread that watches it.
 pub(super) struct Classifier {
@@ -31,7 +32,8 @@ pub(super) struct Classifier {
 impl Classifier {
     pub(super) fn open(open: &OpenConfig, config: &Config) -> Result<Self, Refusal> {
         let core = Arc::new(Core::open(open, config)?);
-        let watch = Watch::start(Arc::clone(&core))?;
+        let follower = Follower::open(&core);
+        let watch = Watch::start(Arc::clone(&core), follower)?;
         Ok(Self { core, _watch: watch })
     }
 }
@@ -85,25 +87,25 @@ impl Backend for Classifier {
 
     fn notes(&self) -> Vec<String> {
         let misses = self.core.ledger.chains.counted_twice();
-        let note = || {
+        let missed = || {
             format!(
                 "{misses} packets have missed in later chains: flows of the chains before have counted them, and so does whoever forwards them"
             )
         };
-        (misses > 0).then(note).into_iter().collect()
+        (misses > 0).then(missed).into_iter().chain(ipsec::note(&self.core.ports.load())).collect()
     }
 
     fn explain(&self, flow: &Flow) -> Result<String, Refusal> {
         let ports = self.core.ports.load();
-        let Rules { rule, guard } = translate::rules(flow, self.core.agent, &**ports)?;
+        let Rules { rule, guard } = self.core.rules_of(flow, &ports)?;
         let mut text = String::new();
         if let Some(guard) = guard {
             let priority = Priorities::acquire_in_front(guard.priority, guard.protocol)?;
-            text = text::rule(&guard, priority, self.core.policy, &ports) + "\n";
+            text = text::rule(&guard, priority, &ports) + "\n";
         }
         let priority = self.core.ledger.acquire_priority(rule.priority, rule.protocol)?;
         self.core.ledger.release_priority(rule.protocol);
-        Ok(text + &text::rule(&rule, priority, self.core.policy, &ports))
+        Ok(text + &text::rule(&rule, priority, &ports))
     }
 
     fn looks_at(&self, flow: &Flow) -> Option<LooksAt> {

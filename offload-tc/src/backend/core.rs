@@ -11,17 +11,20 @@ use sluice_flow::time::Clock;
 use super::doubts::Doubts;
 use super::events::Events;
 use super::failure::{device_refusal, socket_refusal};
+use super::ipsec;
 use super::ledger::Ledger;
 use super::mirrors::Mirrors;
 use super::ports::Ports;
 use super::ports::qdiscs::MadeQdiscs;
 use super::ports::table::PortTable;
 use super::sockets::Sockets;
+use crate::context::Context;
+use crate::label;
 use crate::marks::AgentId;
 use crate::meters::Meters;
+use crate::rule::Caveat;
 use crate::translate::{self, Rules};
 use crate::wire::filter::Hook;
-use crate::{install, label};
 
 /// What all threads of the backend share.
 pub(super) struct Core {
@@ -65,8 +68,11 @@ impl Core {
     /// The rules of a flow, flagged for the policy and signed.
     pub(super) fn rules_of(&self, flow: &Flow, ports: &PortTable) -> Result<Rules, Refusal> {
         let mut rules = translate::rules(flow, self.agent, ports)?;
+        let exposure = ports.exposure(flow);
+        let flags = ipsec::flags(self.policy, exposure)?;
+        rules.rule.caveats.extend(exposure.map(Caveat::OutOfHardware));
         for rule in std::iter::once(&mut rules.rule).chain(&mut rules.guard) {
-            rule.flower.flags |= install::flags(self.policy);
+            rule.flower.flags |= flags;
             label::sign(&mut rule.flower);
         }
         Ok(rules)

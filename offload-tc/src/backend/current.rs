@@ -3,19 +3,23 @@
 use crate::config::OffloadPolicy;
 
 use super::core::Core;
+use super::ipsec;
 use super::read_back::rule::ShownRule;
-use crate::install;
+use crate::context::Context;
 use crate::label::Label;
 use crate::marks::Format;
 use crate::translate;
 use crate::wire::flower::flag;
 
 impl Core {
-    /// Whether a rule would be installed like this now: the format of its notes, the policy, and the flags of outer headers
-    /// that it leaves out.
+    /// Whether a rule would be installed like this now: the format of its notes, the policy, also those of IPsec, and the flags of outer
+    /// headers that it leaves out.
     pub(super) fn is_current(&self, rule: &ShownRule, guard: Option<&ShownRule>) -> bool {
         const FOR_WHOM: u32 = flag::SKIP_HW | flag::SKIP_SW;
-        let is_for_same = |rule: &ShownRule| (rule.filter.flower.flags ^ install::flags(self.policy)) & FOR_WHOM == 0;
+        let exposure = rule.content.as_ref().and_then(|content| self.ports.load().exposure(&content.flow));
+        // A rule that would be refused is not current.
+        let Ok(wanted) = ipsec::flags(self.policy, exposure) else { return false };
+        let is_for_same = |rule: &ShownRule| (rule.filter.flower.flags ^ wanted) & FOR_WHOM == 0;
         // If hardware refused the guard, the rule is kept in software.
         let follows_guard = |guard: &ShownRule| {
             let is_in_software = rule.filter.flower.flags & FOR_WHOM == flag::SKIP_HW;

@@ -11,6 +11,7 @@ use sluice_flow::refusal::Refusal;
 
 use super::core::Core;
 use super::failure::device_refusal;
+use super::policies::Follower;
 
 /// At the latest after this long, events that could not be sent are tried again.
 const LONGEST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -30,11 +31,11 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn start(core: Arc<Core>) -> Result<Self, Refusal> {
+    pub(super) fn start(core: Arc<Core>, follower: Option<Follower>) -> Result<Self, Refusal> {
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(device_refusal)?);
         let heard = Arc::clone(&bell);
         let thread = std::thread::Builder::new().name("tc-watch".into()).spawn(move || {
-            if let Err(reason) = watch(&core, &heard) {
+            if let Err(reason) = watch(&core, &heard, follower) {
                 core.events.failed(reason);
             }
         });
@@ -51,14 +52,15 @@ impl Drop for Watch {
     }
 }
 
-fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
+fn watch(core: &Core, bell: &OwnedFd, mut follower: Option<Follower>) -> Result<(), String> {
     // Polled without the lock, so that ports can come and go meanwhile.
     let duplicated = core.sockets.monitor.lock().sockets().map(|socket| socket.try_clone_to_owned());
     let sockets: Vec<_> = duplicated.into_iter().collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     let mut failures = 0;
     let (mut look_at_mirrors, mut release) = (None, None);
     loop {
-        let waited = std::iter::once(bell.as_fd()).chain(sockets.iter().map(AsFd::as_fd));
+        let policies = follower.as_ref().and_then(Follower::socket);
+        let waited = std::iter::once(bell.as_fd()).chain(sockets.iter().map(AsFd::as_fd)).chain(policies);
         let mut waited: Vec<_> = waited.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut waited, Some(&LONGEST)) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -66,6 +68,9 @@ fn watch(core: &Core, bell: &OwnedFd) -> Result<(), String> {
         }
         if waited.first().is_some_and(|bell| !bell.revents().is_empty()) {
             return Ok(());
+        }
+        if let Some(policies) = follower.as_mut().and_then(Follower::renew) {
+            core.set_policies(policies);
         }
         let taken = core.poll_monitor(&mut core.sockets.monitor.lock());
         match taken {

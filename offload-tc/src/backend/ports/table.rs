@@ -7,12 +7,14 @@ use crate::config::OffloadPolicy;
 use sluice_flow::backend::LooksAt;
 use sluice_flow::flow::Flow;
 use sluice_flow::meter::MeterId;
-use sluice_flow::port::{Port, PortNumber};
+use sluice_flow::port::{Port, PortKind, PortNumber, Tunnel};
 use sluice_netdev::{self as netdev, Ifindex, IngressQdisc, Ownership};
 
+use crate::backend::ipsec::Policies;
 use crate::context::{Context, Device, DeviceKind, Features, TunnelFlags};
 use crate::label::Room;
 use crate::meters::Meters;
+use crate::rule::Exposure;
 use crate::translate;
 use crate::wire::filter::Hook;
 
@@ -23,6 +25,7 @@ pub(crate) struct PortTable {
     interfaces: HashMap<u32, PortNumber>,
     /// What the kernel can match; `None` until a device was there to probe it.
     pub(crate) features: Option<Features>,
+    pub(crate) policies: Policies,
     meters: Option<Arc<Meters>>,
     room: Room,
     is_hardware_alone: bool,
@@ -84,6 +87,11 @@ impl PortTable {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Attached> {
         self.ports.values()
+    }
+
+    /// The tunnel of a port, if it is that of one.
+    pub(crate) fn tunnel(&self, port: PortNumber) -> Option<&Tunnel> {
+        self.get(port)?.tunnel()
     }
 
     /// The ports whose devices are present.
@@ -159,12 +167,26 @@ impl Context for PortTable {
         self.is_hardware_alone
     }
 
+    fn exposure(&self, flow: &Flow) -> Option<Exposure> {
+        self.policies.exposure(flow, self)
+    }
+
     fn room(&self) -> Room {
         self.room
     }
 
     fn tunnel_flags(&self) -> TunnelFlags {
         self.tunnel_flags
+    }
+}
+
+impl Attached {
+    /// Its tunnel, if it is the port of one.
+    pub(crate) const fn tunnel(&self) -> Option<&Tunnel> {
+        match &self.port.kind {
+            PortKind::Tunnel(tunnel) => Some(tunnel),
+            _ => None,
+        }
     }
 }
 

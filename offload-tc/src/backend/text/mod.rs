@@ -7,25 +7,22 @@ mod keys;
 
 use std::fmt::Write;
 
-use crate::config::OffloadPolicy;
-
 use self::forms::protocol;
 use super::ports::table::PortTable;
 use crate::context::Context;
 use crate::marks::{AgentId, Mark};
 use crate::rule::Rule;
 use crate::wire::filter::{FilterId, FilterView, Hook};
+use crate::wire::flower::flag;
 
 /// The rule of a flow.
-pub(super) fn rule(rule: &Rule, priority: u16, policy: OffloadPolicy, ports: &PortTable) -> String {
+pub(super) fn rule(rule: &Rule, priority: u16, ports: &PortTable) -> String {
     let Rule { hook, chain, protocol, .. } = *rule;
     let id = FilterId { hook, chain, priority, protocol, handle: 0 };
     let mut text = format!("{} flower", place("add ", &id, ports.name_at(hook)));
     keys::write(&rule.flower, protocol, &mut text);
-    match policy {
-        OffloadPolicy::Any => {}
-        OffloadPolicy::SkipSoftware => text.push_str(" skip_sw"),
-        OffloadPolicy::SkipHardware => text.push_str(" skip_hw"),
+    for (bit, word) in [(flag::SKIP_SW, " skip_sw"), (flag::SKIP_HW, " skip_hw")] {
+        text.push_str(if rule.flower.flags & bit == 0 { "" } else { word });
     }
     let device = |interface: u32| {
         let name = ports.port(interface).and_then(|(number, _)| Some(&*ports.get(number)?.port.name));
@@ -107,8 +104,9 @@ mod tests {
         let key = MaskedKey::new(&parsed.matching);
         let flow = Flow::new(None, key, actions, Priority::default(), Expiry::default(), &Seed([7; 16]));
         let ports = ports();
-        let found = translate::rule(&flow, AgentId(1), &ports).unwrap();
-        let text = rule(&found, 61_000, OffloadPolicy::SkipHardware, &ports);
+        let mut found = translate::rule(&flow, AgentId(1), &ports).unwrap();
+        found.flower.flags = flag::SKIP_HW;
+        let text = rule(&found, 61_000, &ports);
         let mut is_cookie = false;
         let words = text.split(' ').filter(|word| {
             let is_left_out = *word == "cookie" || is_cookie;
