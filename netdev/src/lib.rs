@@ -88,6 +88,7 @@ mod touched_filters;
 mod traffic_control;
 mod tunnel;
 mod tunnel_device;
+mod vlan;
 
 pub use control::Control;
 pub use device::{Device, Ifindex, LagDriver, Lower, NamespaceId, ParentDevice, Role, State, SwitchId};
@@ -116,3 +117,4 @@ pub use tunnel::{Mismatch, Tunnel, TunnelKind};
 pub use tunnel_device::{
     TunnelError, WantedProtocol, WantedTunnel, ensure_tunnel, is_device_name, recognize_tunnel, remove_tunnel,
 };
+pub use vlan::{VlanDevice, VlanTag};

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
+use std::iter;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,6 +26,7 @@ use crate::netlink::attribute::Malformed;
 use crate::netlink::message::{Message, Messages};
 use crate::route::{self, Egress, MacAddress, Neighbour, NeighbourKey, Route};
 use crate::rule;
+use crate::vlan::VlanDevice;
 
 /// Multicast groups (`enum rtnetlink_groups`): neighbours, and all that a way may depend on besides.
 const NEIGHBOURS: u32 = 3;
@@ -85,12 +87,20 @@ pub struct NextHop {
     pub mtu: u32,
     /// The same on any way: packets that come in by it may be as long, whatever a route says of those that leave.
     pub egress_mtu: u32,
-    /// Whether it puts a tag of a VLAN on (a device of type `vlan`).
-    pub puts_tag: bool,
+    /// If it is one of a VLAN, which puts a tag on: itself, and those devices of VLANs that are below it, the lowest one last.
+    pub vlans: Arc<[VlanDevice]>,
     /// The Ethernet address of whom they are given to.
     pub mac: MacAddress,
     /// The address that they come from.
     pub source: IpAddr,
+}
+
+impl NextHop {
+    /// The device by which packets leave, and if it is one of a VLAN, those below it.
+    pub fn devices(&self) -> impl Iterator<Item = &str> {
+        let below = self.vlans.iter().filter_map(|vlan| vlan.lower.as_deref());
+        iter::once(&*self.egress).chain(below)
+    }
 }
 
 /// Why there is no next hop for now.
@@ -189,7 +199,7 @@ struct Way {
     mac: MacAddress,
     mtu: u32,
     egress_mtu: u32,
-    puts_tag: bool,
+    vlans: Arc<[VlanDevice]>,
 }
 
 /// What was notified.
@@ -412,13 +422,13 @@ impl NextHops {
                 followed.route = Some(way);
             }
         }
-        let Some(Way { route, name, mac, mtu, egress_mtu, puts_tag }) =
+        let Some(Way { route, name, mac, mtu, egress_mtu, vlans }) =
             self.targets.get(&target).and_then(|followed| followed.route.as_ref())
         else {
             return Ok(Err(NoNextHop::NotUnicast { destination }));
         };
         let (key, egress, egress_mac) = ((route.egress, route.neighbour), name.clone(), *mac);
-        let (mtu, egress_mtu, puts_tag) = (*mtu, *egress_mtu, *puts_tag);
+        let (mtu, egress_mtu, vlans) = (*mtu, *egress_mtu, vlans.clone());
         let source = route.source.unwrap_or(match destination {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -429,7 +439,7 @@ impl NextHops {
         };
         Ok(match known {
             Neighbour { mac: Some(mac), .. } => {
-                Ok(NextHop { egress, egress_index: key.0, egress_mac, mtu, egress_mtu, puts_tag, mac, source })
+                Ok(NextHop { egress, egress_index: key.0, egress_mac, mtu, egress_mtu, vlans, mac, source })
             }
             Neighbour { has_failed: true, .. } => Err(NoNextHop::Silent { neighbour: key.1, egress }),
             _ => Err(NoNextHop::Unknown { neighbour: key.1, egress }),
@@ -473,8 +483,8 @@ impl NextHops {
                     IpAddr::V6(_) => egress.mtu6.map_or(egress.mtu, |mtu6| mtu6.min(egress.mtu)),
                 };
                 let mtu = route.mtu.map_or(of_device, |mtu| mtu.min(of_device));
-                let (name, egress_mtu, puts_tag) = (egress.name.clone(), egress.mtu, egress.puts_tag);
-                let way = |mac| Way { route, name, mac, mtu, egress_mtu, puts_tag };
+                let (name, egress_mtu, vlans) = (egress.name.clone(), egress.mtu, egress.vlans);
+                let way = |mac| Way { route, name, mac, mtu, egress_mtu, vlans };
                 egress.mac.map(way).ok_or_else(|| none(egress.name))
             }
             Some(egress) => Err(none(egress.name)),

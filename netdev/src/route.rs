@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
-use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rustix::io::Errno;
 
 use crate::control::Control;
@@ -12,6 +13,7 @@ use crate::error::LinkError;
 use crate::netlink::attribute::{Attribute, Attributes, Fields, Malformed, Writer};
 use crate::netlink::message::{Message, flag};
 use crate::next_hop::{PacketPorts, Target};
+use crate::vlan::{self, VlanDevice};
 use crate::{kind, message};
 
 /// An Ethernet address.
@@ -53,6 +55,9 @@ const CONNECTED: u16 = 0x02 | 0x40 | 0x80;
 /// `NUD_FAILED`
 const FAILED: u16 = 0x20;
 
+/// Devices of VLANs, one above the other, of which it is looked up what is below them. Packets with more tags match no flow.
+const VLAN_DEVICES: usize = 2;
+
 /// The way that the kernel sends packets to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
@@ -88,9 +93,10 @@ pub(crate) struct Egress {
     pub(crate) mtu: u32,
     /// That of packets of IPv6, if it has IPv6: a router may have announced a shorter one (RFC 4861, section 4.6.4), or somebody set it.
     pub(crate) mtu6: Option<u32>,
+    /// It is up, and so are the devices below it, if it is one of a VLAN.
     pub(crate) is_up: bool,
-    /// It puts a tag of a VLAN on.
-    pub(crate) puts_tag: bool,
+    /// If it is one of a VLAN: itself, and those devices of VLANs that are below it, the lowest one last.
+    pub(crate) vlans: Arc<[VlanDevice]>,
 }
 
 /// Asks the kernel for its way to an address: that of its own packets, or of those that came in by a device. Fails with its reason if it
@@ -244,12 +250,30 @@ pub(crate) fn read_neighbour(message: &Message<'_>) -> Result<Option<(NeighbourK
 
 /// Returns the end of a device; `None` if it is gone, or if no sense can be made of it.
 pub(crate) fn egress(control: &mut Control, ifindex: Ifindex) -> Result<Option<Egress>, LinkError> {
+    let Some((mut found, mut vlan)) = link(control, ifindex)? else { return Ok(None) };
+    let mut vlans = Vec::new();
+    while let Some((device, lower)) = vlan.take() {
+        vlans.push(device);
+        let (Some(lower), 1..=VLAN_DEVICES) = (lower, vlans.len()) else { break };
+        let Some((below, next)) = link(control, lower)? else { break };
+        found.is_up &= below.is_up;
+        vlan = next;
+        if let Some(device) = vlans.last_mut() {
+            device.lower = Some(below.name);
+        }
+    }
+    found.vlans = vlans.into();
+    Ok(Some(found))
+}
+
+/// Looks up one device, and if it is one of a VLAN, which one is below it.
+fn link(control: &mut Control, ifindex: Ifindex) -> Result<Option<Link>, LinkError> {
     let mut request = LinkMessage::default();
     request.header.index = ifindex.0;
     let mut found = None;
     let body = |writer: &mut Writer<'_>| message::emit_link(&request, writer);
     let answer = control.request("look up a device", kind::GET_LINK, 0, body, |message| {
-        found = read_egress(message.payload);
+        found = read_link(message.payload);
         Ok(())
     });
     match answer {
@@ -258,21 +282,25 @@ pub(crate) fn egress(control: &mut Control, ifindex: Ifindex) -> Result<Option<E
     }
 }
 
+/// A device, and what is to be known of it if it is one of a VLAN.
+type Link = (Egress, Option<(VlanDevice, Option<Ifindex>)>);
+
 /// Returns `None` if no sense can be made of it, which must not hold up those that leave by other devices.
-fn read_egress(payload: &[u8]) -> Option<Egress> {
+fn read_link(payload: &[u8]) -> Option<Link> {
     let link = message::parse_link(payload).ok()?;
+    let vlan = vlan::read(&link);
     let is_up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
-    let mut egress = Egress { name: String::new(), mac: None, mtu: 0, mtu6: mtu6(payload), is_up, puts_tag: false };
+    let (mtu6, vlans) = (mtu6(payload), Arc::default());
+    let mut egress = Egress { name: String::new(), mac: None, mtu: 0, mtu6, is_up, vlans };
     for attribute in link.attributes {
         match attribute {
             LinkAttribute::IfName(name) => egress.name = name,
             LinkAttribute::Address(bytes) => egress.mac = bytes.try_into().ok(),
             LinkAttribute::Mtu(mtu) => egress.mtu = mtu,
-            LinkAttribute::LinkInfo(parts) => egress.puts_tag = parts.contains(&LinkInfo::Kind(InfoKind::Vlan)),
             _ => {}
         }
     }
-    Some(egress)
+    Some((egress, vlan))
 }
 
 fn mtu6(payload: &[u8]) -> Option<u32> {
@@ -314,10 +342,10 @@ mod tests {
     fn a_device_of_which_no_sense_can_be_made_is_no_error_and_one_with_an_odd_text_at_it_a_way_as_any() {
         let (_, link) = golden("link-veth");
         // IFLA_MTU of one byte, and an IFLA_IFALIAS in ISO 8859-1.
-        assert_eq!(read_egress(&[&link[..], &[5, 0, 4, 0, 1, 0, 0, 0]].concat()), None);
-        let named = read_egress(&[&link[..], &[6, 0, 20, 0, b'b', 0xfc, 0, 0]].concat());
-        assert_eq!(named, read_egress(&link));
-        assert_eq!(named.unwrap().name, "v0");
+        assert_eq!(read_link(&[&link[..], &[5, 0, 4, 0, 1, 0, 0, 0]].concat()), None);
+        let named = read_link(&[&link[..], &[6, 0, 20, 0, b'b', 0xfc, 0, 0]].concat());
+        assert_eq!(named, read_link(&link));
+        assert_eq!(named.unwrap().0.name, "v0");
     }
 
     #[test]
@@ -332,12 +360,12 @@ mod tests {
                 writer.nest(AF_INET6.into(), |writer| writer.put(IFLA_INET6_CONF, numbers));
             });
             writer.finish().unwrap();
-            read_egress(&bytes).map(|egress| (egress.mtu, egress.mtu6))
+            read_link(&bytes).map(|(egress, _)| (egress.mtu, egress.mtu6))
         };
         assert_eq!(of(&numbers), Some((1_500, Some(1_400))));
         assert_eq!(of(&numbers[..10]), Some((1_500, None)));
         let (_, link) = golden("link-veth");
-        assert_eq!(read_egress(&link).unwrap().mtu6, Some(1_500));
+        assert_eq!(read_link(&link).unwrap().0.mtu6, Some(1_500));
     }
 
     /// The destinations of a message about a route for the addresses of a prefix.

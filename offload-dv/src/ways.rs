@@ -243,7 +243,7 @@ fn way(
     policies: &PolicyList,
 ) -> Result<Way, NoWay> {
     let for_kernel = |reason| Err(NoWay { reason, is_for_kernel: true });
-    let NextHop { egress, egress_mac, puts_tag, mac, source, .. } = match found {
+    let NextHop { egress, egress_mac, vlans, mac, source, .. } = match found {
         Ok(next) => next,
         Err(none) => return Err(NoWay { reason: none.to_string(), is_for_kernel: false }),
     };
@@ -255,7 +255,7 @@ fn way(
             "packets leave by {egress}, not by {port}, and no `leaves_by` in [dv] says otherwise"
         ));
     }
-    if *puts_tag {
+    if !vlans.is_empty() {
         return for_kernel(format!(
             "packets leave by {egress}, which puts a tag on, and the device would send them without one"
         ));
@@ -269,13 +269,18 @@ fn target(hop: Hop) -> Target {
 
 #[cfg(test)]
 mod tests {
-    use sluice_netdev::Ifindex;
+    use sluice_netdev::{Ifindex, VlanDevice, VlanTag};
 
     use super::*;
     use crate::translate::{Protocol, UPLINK};
 
     #[test]
     fn packets_leave_by_the_port_itself_or_by_a_device_that_is_said_to_lead_there() {
+        let tagged = VlanDevice {
+            tag: VlanTag { protocol: 0x8100, id: 7 },
+            gives_priorities: false,
+            lower: Some("p0".to_owned()),
+        };
         let by = |egress: &str| {
             Ok(NextHop {
                 egress: egress.to_owned(),
@@ -283,7 +288,7 @@ mod tests {
                 egress_mac: [2, 0, 0, 0, 0, 1],
                 mtu: 1500,
                 egress_mtu: 1500,
-                puts_tag: egress.contains('.'),
+                vlans: egress.contains('.').then(|| tagged.clone()).into_iter().collect(),
                 mac: [2, 0, 0, 0, 0, 2],
                 source: [192, 0, 2, 1].into(),
             })

@@ -3,40 +3,81 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use sluice_netdev::{NextHop, NextHops, PacketPorts, Target};
+use sluice_netdev::{NextHop, NextHops, NoNextHop, PacketPorts, Target, VlanDevice, VlanTag};
 use sluice_tests::world::eventually;
 
 use crate::space::Space;
 
 crate::stories![
-    a_next_hop_says_whether_a_tag_is_put_on,
+    a_next_hop_says_which_tags_are_put_on_and_by_which_device_its_packets_leave,
     a_way_follows_routes_rules_for_ports_and_how_long_packets_of_ipv6_may_be,
 ];
 
-fn a_next_hop_says_whether_a_tag_is_put_on(space: &Space) {
+fn a_next_hop_says_which_tags_are_put_on_and_by_which_device_its_packets_leave(space: &Space) {
     space.run("ip link add p0 type veth peer name far");
     space.run("ip link add link p0 name p0.7 type vlan id 7");
-    for (device, network) in [("p0", "192.0.2"), ("p0.7", "198.51.100")] {
-        space.run(&format!("ip address add {network}.1/24 dev {device}"));
-        space.run(&format!("ip neighbour add {network}.2 lladdr 02:00:00:00:00:02 dev {device}"));
-    }
-    for device in ["far", "p0", "p0.7"] {
+    space.run("ip link add link p0 name p0.8 type vlan protocol 802.1ad id 8");
+    space.run("ip link add link p0.8 name p0.8.9 type vlan id 9 egress-qos-map 1:0 2:5");
+    for device in ["far", "p0", "p0.8"] {
         space.run(&format!("ip link set {device} up"));
     }
+    let networks = [("p0", [192, 0, 2, 2]), ("p0.7", [198, 51, 100, 2]), ("p0.8.9", [203, 0, 113, 2])];
+    networks.into_iter().for_each(|(device, neighbour)| address(space, device, neighbour));
     let mut next_hops = NextHops::open().unwrap();
-    let mut of = |destination: [u8; 4]| {
-        let target = Target { destination: destination.into(), source: None, ingress: None, ports: None };
-        next_hops.follow(target);
-        let mut found: Option<NextHop> = None;
-        eventually("the next hop is known", || {
-            let told = next_hops.poll(Duration::from_millis(100)).unwrap();
-            found = told.into_iter().rev().find_map(|(of, next)| next.ok().filter(|_| of == target));
-            found.is_some()
-        });
-        found.map(|next| (next.egress, next.puts_tag))
+    let device = |protocol, id, lower: Option<&str>, gives_priorities| VlanDevice {
+        tag: VlanTag { protocol, id },
+        gives_priorities,
+        lower: lower.map(str::to_owned),
     };
-    assert_eq!(of([192, 0, 2, 2]), Some(("p0".to_owned(), false)));
-    assert_eq!(of([198, 51, 100, 2]), Some(("p0.7".to_owned(), true)));
+    let single = device(0x8100, 7, Some("p0"), false);
+    let stacked = [device(0x8100, 9, Some("p0.8"), true), device(0x88a8, 8, Some("p0"), false)];
+    for ((device, neighbour), vlans) in networks.into_iter().zip([&[][..], &[single.clone()], &stacked]) {
+        eventually_has(&mut next_hops, device, neighbour, vlans);
+    }
+
+    // A change is told of, without anything else.
+    let [(_, _), (single_name, neighbour), (stacked_name, other_neighbour)] = networks;
+    space.run("ip link set p0.8.9 type vlan egress-qos-map 2:0");
+    let plain = device(0x8100, 9, Some("p0.8"), false);
+    eventually_has(&mut next_hops, stacked_name, other_neighbour, &[plain, stacked[1].clone()]);
+    space.run("ip link set p0.8 down");
+    eventually(&format!("nothing leaves by {stacked_name}"), || {
+        next_hop(&mut next_hops, other_neighbour).is_some_and(|told| told.is_err())
+    });
+
+    // What has the number of the device below in another network namespace is not that device.
+    let other = space.another();
+    space.run(&format!("ip link set p0.7 netns {}", other.name()));
+    other.enter();
+    address(&other, single_name, neighbour);
+    let alone = VlanDevice { lower: None, ..single };
+    eventually_has(&mut NextHops::open().unwrap(), single_name, neighbour, &[alone]);
+    space.enter();
+}
+
+/// Brings a device up, with an address in the network of a neighbour, which is known.
+fn address(space: &Space, device: &str, neighbour: [u8; 4]) {
+    let [a, b, c, _] = neighbour;
+    space.run(&format!("ip link set {device} up"));
+    space.run(&format!("ip address add {a}.{b}.{c}.1/24 dev {device}"));
+    let neighbour = IpAddr::from(neighbour);
+    space.run(&format!("ip neighbour add {neighbour} lladdr 02:00:00:00:00:02 dev {device}"));
+}
+
+#[track_caller]
+fn eventually_has(next_hops: &mut NextHops, device: &str, neighbour: [u8; 4], vlans: &[VlanDevice]) {
+    eventually(&format!("{neighbour:?} is behind {device}, {vlans:?}"), || {
+        let told = next_hop(next_hops, neighbour);
+        told.and_then(Result::ok).is_some_and(|next| next.egress == device && *next.vlans == *vlans)
+    });
+}
+
+/// What is told of the next hop of a destination, if that is something new.
+fn next_hop(next_hops: &mut NextHops, destination: [u8; 4]) -> Option<Result<NextHop, NoNextHop>> {
+    let target = Target { destination: destination.into(), source: None, ingress: None, ports: None };
+    next_hops.follow(target);
+    let told = next_hops.poll(Duration::from_millis(100)).unwrap();
+    told.into_iter().rev().find_map(|(of, next)| (of == target).then_some(next))
 }
 
 fn a_way_follows_routes_rules_for_ports_and_how_long_packets_of_ipv6_may_be(space: &Space) {
