@@ -42,6 +42,9 @@ pub enum Reason {
     /// A device that the configuration does not name.
     #[error("they come or leave by a device that is no port of the agent")]
     NoPort,
+    /// A flow puts the same tag on all packets.
+    #[error("they leave by a VLAN device that gives packets priorities (egress-qos-map)")]
+    Priorities,
     /// What comes in at a port would not leave by it.
     #[error("answers take another way than the packets that they answer, or both the same device")]
     Asymmetric,

@@ -18,7 +18,7 @@
 //! in a zone are another's, such as Open vSwitch's, and not looked at, nor are those without the [`Mark`] that is asked for.
 //!
 //! **Where packets go.** The kernel is asked for its way in each direction as for a packet that comes in at the port. Routes, rules,
-//! addresses, devices and neighbours are followed.
+//! addresses, devices and neighbours are followed. At a port, packets of a device of a VLAN above it have its tag.
 //!
 //! **What the kernel does not see.** Its timeouts would end a connection whose packets the device forwards. So the timeout is set anew while
 //! packets are counted. Its windows of TCP stand still, so that it is told to be liberal about each connection whose flows go in
@@ -38,6 +38,6 @@ mod table;
 mod ways;
 
 pub use judge::Reason;
-pub use plan::{Planned, Side, TTLS, Ttl, plan};
+pub use plan::{Planned, Side, TTLS, Tags, Ttl, plan};
 pub use sluice_ctnetlink::Mark;
 pub use source::{ConntrackSource, Options};

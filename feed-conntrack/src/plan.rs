@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use sluice_ctnetlink::wire::TCP;
-use sluice_flow::action::{Action, ActionList, FieldSet};
+use sluice_flow::action::{self, Action, ActionList, FieldSet};
 use sluice_flow::connection::Direction;
 use sluice_flow::field::{Attribute, FRAGMENT_NO, Field};
 use sluice_flow::key::Match;
 use sluice_flow::port::PortNumber;
-use sluice_netdev::MacAddress;
+use sluice_netdev::{MacAddress, VlanTag};
 
 /// What the headers of a family of addresses are called.
 struct Family {
@@ -61,16 +61,46 @@ pub struct Ttl {
     mask: u8,
 }
 
+/// Tags of VLANs that packets have at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tags([Option<VlanTag>; TAGS.len()]);
+
+/// What a flow matches of a tag, the outer one first: whether it is there, TPID, the CFI bit, which stands for the tag, and the VLAN.
+const TAGS: [[Field; 4]; 2] = [
+    [Field::VlanPresent, Field::VlanTpid, Field::VlanCfi, Field::VlanVid],
+    [Field::CvlanPresent, Field::CvlanTpid, Field::CvlanCfi, Field::CvlanVid],
+];
+
+impl Tags {
+    /// No tag.
+    pub const NONE: Self = Self([None; TAGS.len()]);
+
+    /// These around which there is another one; `None` if a flow could not match that many.
+    pub fn within(self, outer: VlanTag) -> Option<Self> {
+        let Self([before, None]) = self else { return None };
+        Some(Self([Some(outer), before]))
+    }
+
+    /// The outer one first.
+    fn iter(&self) -> impl DoubleEndedIterator<Item = VlanTag> {
+        self.0.into_iter().flatten()
+    }
+}
+
 /// What the kernel's way makes of the packets of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Side {
     /// The port that they come in at.
     pub ingress: PortNumber,
-    /// The Ethernet address of its device, to which they are sent.
+    /// The tags that they have there.
+    pub ingress_tags: Tags,
+    /// The Ethernet address of the kernel's device, to which they are sent.
     pub ingress_mac: MacAddress,
     /// The port that they leave by.
     pub egress: PortNumber,
-    /// The Ethernet address of its device, from which they are sent.
+    /// The tags that they have there.
+    pub egress_tags: Tags,
+    /// The Ethernet address of the kernel's device, from which they are sent.
     pub egress_mac: MacAddress,
     /// That of the next hop.
     pub next_hop: MacAddress,
@@ -91,7 +121,18 @@ fn matching(received: &Direction, side: &Side, Ttl { value, mask }: Ttl) -> Matc
     found.set_exact(Field::RecircId, 0);
     found.set_exact(Field::InPort, side.ingress.0.into());
     found.set_exact(Field::EthDst, number(side.ingress_mac));
-    found.set_exact(Field::VlanPresent, 0);
+    let mut tags = side.ingress_tags.iter();
+    for [is_there, protocol, cfi, id] in TAGS {
+        let Some(tag) = tags.next() else {
+            // No other one is behind those that it has.
+            found.set_exact(is_there, 0);
+            break;
+        };
+        found.set_exact(is_there, 1);
+        found.set_exact(protocol, tag.protocol.into());
+        found.set_exact(cfi, 1);
+        found.set_exact(id, tag.id.into());
+    }
     let family = family(received);
     found.set_exact(Field::EthType, family.eth_type.into());
     found.set_exact(family.source, bits(received.source));
@@ -125,8 +166,13 @@ fn actions(received: &Direction, answers: &Direction, side: &Side) -> ActionList
     let sets = [(Attribute::Ethernet, ethernet.into()), (family.attribute, addresses), (protocol, ports)];
     let sets = sets.into_iter().filter(|(_, fields)| !fields.is_empty());
     let sets = sets.map(|(attribute, fields): (_, Box<[_]>)| Action::Set(FieldSet { attribute, fields }));
-    // Nothing is behind `dec_ttl` in its list: no packet that matches has a TTL of 1.
-    sets.chain([Action::DecTtl(Arc::default()), Action::Output(side.egress)]).collect()
+    // As the kernel does: what comes by a device of a VLAN loses its tag before all else, and has one again when it leaves by another.
+    let pops = side.ingress_tags.iter().map(|_| Action::PopVlan);
+    // Nothing is in the list of `dec_ttl`: no packet that matches has a TTL of 1.
+    let changes = pops.chain(sets).chain([Action::DecTtl(Arc::default())]);
+    let pushes = side.egress_tags.iter().rev();
+    let pushes = pushes.map(|VlanTag { protocol: tpid, id: vid }| action::VlanTag { tpid, vid, pcp: 0, cfi: true });
+    changes.chain(pushes.map(Action::PushVlan)).chain([Action::Output(side.egress)]).collect()
 }
 
 /// The fields that are to have another value, with their masks.

@@ -432,17 +432,20 @@ impl<'a> Session<'a> {
 
     /// A direction whose packets come in at the device by which those of the other one leave.
     fn side(&mut self, ingress: &NextHop, egress: &NextHop) -> Result<Side, Reason> {
-        let mut port = |way: &NextHop| self.ports.number(&way.egress, |device| self.intake.port(device));
-        let (Some(in_port), Some(out_port)) = (port(ingress), port(egress)) else {
-            return Err(Reason::NoPort);
-        };
+        let mut passage = |way: &NextHop| self.ports.passage(way, |device| self.intake.port(device));
+        let (from, to) = (passage(ingress)?, passage(egress)?);
+        if to.gives_priorities {
+            return Err(Reason::Priorities);
+        }
         if egress.mtu < ingress.egress_mtu {
             return Err(Reason::Mtu);
         }
         Ok(Side {
-            ingress: in_port,
+            ingress: from.port,
+            ingress_tags: from.tags,
             ingress_mac: ingress.egress_mac,
-            egress: out_port,
+            egress: to.port,
+            egress_tags: to.tags,
             egress_mac: egress.egress_mac,
             next_hop: egress.mac,
         })

@@ -81,10 +81,10 @@ impl Ways {
         Ok(users)
     }
 
-    /// The devices by which packets leave for a next hop.
+    /// The devices by which packets leave for a next hop, and those below them.
     pub(crate) fn devices(&self) -> HashSet<&str> {
         let told = self.known.values().filter_map(|way| way.told.as_ref()?.as_ref().ok());
-        told.map(|next_hop| &*next_hop.egress).collect()
+        told.flat_map(NextHop::devices).collect()
     }
 
     /// Follows no more what no connection needs, now and then.

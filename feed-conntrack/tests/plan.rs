@@ -2,25 +2,30 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on says so and ends")]
 
-use sluice_feed_conntrack::{Planned, Side, TTLS};
+use sluice_feed_conntrack::{Planned, Side, TTLS, Tags};
 use sluice_flow::backend::{BackendConfig, Checker};
 use sluice_flow::connection::Direction;
 use sluice_flow::port::{PortKind, PortNumber};
 use sluice_flow::text::{parse_actions, parse_key};
 use sluice_flow::ufid::Seed;
 use sluice_flow::{Expiry, Field, Flow, MaskedKey, Port, Priority};
+use sluice_netdev::VlanTag;
 
 const CLIENT: Side = Side {
     ingress: PortNumber(1),
+    ingress_tags: Tags::NONE,
     ingress_mac: [2, 0, 0, 0, 1, 1],
     egress: PortNumber(2),
+    egress_tags: Tags::NONE,
     egress_mac: [2, 0, 0, 0, 2, 1],
     next_hop: [2, 0, 0, 0, 2, 2],
 };
 const SERVER: Side = Side {
     ingress: PortNumber(2),
+    ingress_tags: Tags::NONE,
     ingress_mac: [2, 0, 0, 0, 2, 1],
     egress: PortNumber(1),
+    egress_tags: Tags::NONE,
     egress_mac: [2, 0, 0, 0, 1, 1],
     next_hop: [2, 0, 0, 0, 1, 2],
 };
@@ -120,6 +125,55 @@ fn what_is_not_translated_is_not_set() {
     assert_eq!(matching.mask.get(Field::TcpFlags), 0);
 }
 
+fn tag(protocol: u16, id: u16) -> VlanTag {
+    VlanTag { protocol, id }
+}
+
+fn stacked() -> Tags {
+    Tags::NONE.within(tag(0x8100, 9)).and_then(|tags| tags.within(tag(0x88a8, 8))).unwrap()
+}
+
+/// A router between VLANs 10 and 20 of one port, and what comes back.
+fn on_a_stick() -> [Side; 2] {
+    let [lan, wan] = [10, 20].map(|id| Tags::NONE.within(tag(0x8100, id)).unwrap());
+    [
+        Side { ingress_tags: lan, egress: PortNumber(1), egress_tags: wan, ..CLIENT },
+        Side { ingress: PortNumber(1), ingress_tags: wan, egress_tags: lan, ..SERVER },
+    ]
+}
+
+#[test]
+fn what_comes_with_a_tag_loses_it_and_gets_the_one_of_the_vlan_that_it_leaves_by() {
+    let [original, reply] = connection(17);
+    let [there, _] = on_a_stick();
+    let expected = read(
+        "recirc_id(0),in_port(1),eth(dst=02:00:00:00:01:01),eth_type(0x8100),vlan(vid=10),\
+         encap(eth_type(0x0800),ipv4(src=10.1.0.2,dst=10.2.0.2,proto=17,ttl=64/0x60,frag=no),udp(src=40000,dst=5000))",
+        "pop_vlan,set(eth(src=02:00:00:00:02:01,dst=02:00:00:00:02:02)),set(ipv4(src=10.2.0.1)),set(udp(src=1025)),\
+         dec_ttl(le_1(drop)),push_vlan(vid=20,pcp=0),1",
+    );
+    assert_eq!(plan(&original, &reply, &there)[0], expected);
+
+    // From two tags to none, and back.
+    let stacked = stacked();
+    assert_eq!(stacked.within(tag(0x8100, 7)), None);
+    let there = Side { ingress_tags: stacked, ..CLIENT };
+    let expected = read(
+        "recirc_id(0),in_port(1),eth(dst=02:00:00:00:01:01),eth_type(0x88a8),vlan(vid=8),encap(eth_type(0x8100),vlan(vid=9),\
+         encap(eth_type(0x0800),ipv4(src=10.1.0.2,dst=10.2.0.2,proto=17,ttl=64/0x60,frag=no),udp(src=40000,dst=5000)))",
+        "pop_vlan,pop_vlan,set(eth(src=02:00:00:00:02:01,dst=02:00:00:00:02:02)),set(ipv4(src=10.2.0.1)),set(udp(src=1025)),\
+         dec_ttl(le_1(drop)),2",
+    );
+    assert_eq!(plan(&original, &reply, &there)[0], expected);
+    let back = Side { egress_tags: stacked, ..SERVER };
+    let expected = parse_actions(
+        "set(eth(src=02:00:00:00:01:01,dst=02:00:00:00:01:02)),set(ipv4(dst=10.1.0.2)),set(udp(dst=40000)),dec_ttl(le_1(drop)),\
+         push_vlan(vid=9,pcp=0),push_vlan(tpid=0x88a8,vid=8,pcp=0),1",
+        &(),
+    );
+    assert_eq!(plan(&reply, &original, &back)[0].1, expected.unwrap());
+}
+
 /// Whether a backend would ask its device for each of the flows of TCP and of UDP.
 fn takes(mut checker: Box<dyn Checker>) {
     for (number, name) in [(1, "client"), (2, "server")] {
@@ -128,8 +182,12 @@ fn takes(mut checker: Box<dyn Checker>) {
     }
     for protocol in [6, 17] {
         let [original, reply] = connection(protocol);
-        for (matching, actions) in plan(&original, &reply, &CLIENT).into_iter().chain(plan(&reply, &original, &SERVER))
-        {
+        let [there, back] = on_a_stick();
+        let tagged_alone = [Side { egress_tags: Tags::NONE, ..there }, Side { ingress_tags: Tags::NONE, ..back }];
+        let of_two_tags = [Side { ingress_tags: stacked(), ..CLIENT }, Side { egress_tags: stacked(), ..SERVER }];
+        let sides = [[CLIENT, SERVER], [there, back], tagged_alone, of_two_tags];
+        let of = |[there, back]: [Side; 2]| [plan(&original, &reply, &there), plan(&reply, &original, &back)];
+        for (matching, actions) in sides.into_iter().flat_map(of).flatten() {
             let key = MaskedKey::new(&matching);
             let flow = Flow::new(None, key, actions, Priority::default(), Expiry::default(), &Seed([0; 16]));
             checker.flow(&flow).unwrap();

@@ -164,6 +164,9 @@ const STORIES: &[Story] = &[
     ("connections_that_a_policy_of_ipsec_is_for_are_left_to_the_kernel", |_| {
         connections::connections_that_a_policy_of_ipsec_is_for_are_left_to_the_kernel();
     }),
+    ("connections_between_vlans_of_two_ports_and_of_one_are_forwarded", |_| {
+        connections::vlans::connections_between_vlans_of_two_ports_and_of_one_are_forwarded();
+    }),
     ("connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right", |_| {
         connections::connections_of_ipv6_are_forwarded_as_well_and_translations_only_where_that_is_right();
     }),

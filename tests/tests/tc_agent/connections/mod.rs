@@ -1,5 +1,7 @@
 //! Established connections of a router that masquerades, forwarded by tc in front of it.
 
+pub(crate) mod vlans;
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
