@@ -256,6 +256,18 @@ fn actions() -> Vec<Case> {
             from: 1,
             packets: vec![Packet { tags: vec![(0x8100, 100)], ..Packet::v4(UDP) }],
         },
+        // Back to where it came from.
+        Case {
+            key: "in_port(1),eth(),eth_type(0x0800),ipv4(proto=17,frag=no)",
+            actions: "set(eth(dst=02:66:77:88:99:aa)),1",
+            from: 1,
+            packets: vec![Packet::v4(UDP)],
+        },
+        of(
+            "in_port(2),eth(),eth_type(0x8100),vlan(vid=100),encap(eth_type(0x0800),ipv4(proto=17,frag=no))",
+            "pop_vlan,set(eth(dst=02:66:77:88:99:aa)),push_vlan(vid=7,pcp=0),2",
+            Packet { tags: vec![(0x8100, 100)], ..Packet::v4(UDP) },
+        ),
     ]
 }
 
