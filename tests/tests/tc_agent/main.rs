@@ -16,6 +16,7 @@ mod disturbances;
 mod feedback;
 mod going_on;
 mod handed_over;
+mod ipsec;
 mod kill;
 mod life;
 mod metered;
@@ -200,6 +201,12 @@ const STORIES: &[Story] = &[
     ("rules_come_back_with_their_link", |_| accidents::rules_come_back_with_their_link()),
     ("another_policy_is_that_of_rules_that_are_there_as_well", |_| {
         configured::another_policy_is_that_of_rules_that_are_there_as_well();
+    }),
+    ("rules_of_tunnels_leave_hardware_while_there_is_a_policy_of_ipsec_and_come_back", |_| {
+        ipsec::rules_of_tunnels_leave_hardware_while_there_is_a_policy_of_ipsec_and_come_back();
+    }),
+    ("where_software_is_skipped_flows_that_a_policy_of_ipsec_is_for_are_refused", |_| {
+        ipsec::where_software_is_skipped_flows_that_a_policy_of_ipsec_is_for_are_refused();
     }),
     ("tunnel_flows_that_the_kernel_cannot_tell_apart_are_held_apart", |_| {
         configured::tunnel_flows_that_the_kernel_cannot_tell_apart_are_held_apart();
