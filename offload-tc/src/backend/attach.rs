@@ -83,7 +83,12 @@ impl Core {
         let mut control = self.sockets.control.lock();
         // A queueing discipline that is not ours, or that somebody uses, stays.
         for (ifindex, qdisc, _) in present.qdiscs.iter().rev() {
-            self.ports.remove(&mut control, Left::Qdisc { ifindex: *ifindex, qdisc: *qdisc });
+            let made = Left::Qdisc { ifindex: *ifindex, qdisc: *qdisc };
+            self.ports.remove(&mut control, made.clone());
+            // Rules of workers that began before keep it until their flows go.
+            if self.ports.qdiscs.has(*ifindex, *qdisc) && self.is_held(&made) {
+                self.ports.remove_later(made, "rules were on their way there".to_owned());
+            }
         }
         if attached.is_made {
             let device = Left::Device { name: attached.port.name.to_string(), is_tap: number.is_tap() };
@@ -104,7 +109,7 @@ impl Core {
         }
         let monitor = self.sockets.monitor.lock();
         let mut control = self.sockets.control.lock();
-        self.ports.remove_left(&mut control);
+        self.ports.remove_left(&mut control, |_| false);
         let devices = self.ports.left().into_iter().filter(|(made, _)| matches!(made, Left::Device { .. }));
         left.extend(devices.map(|(made, reason)| format!("{made}: {reason}")));
         for ifindex in self.ports.qdiscs.devices() {

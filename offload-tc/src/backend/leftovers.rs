@@ -6,13 +6,14 @@
 use std::collections::BTreeSet;
 
 use sluice_flow::refusal::Refusal;
-use sluice_netdev::{Links, NotRemoved};
+use sluice_netdev::{Ifindex, Links, NotRemoved};
 
 use super::core::Core;
 use super::failure;
 use super::flush::OwnRule;
-use super::ports::Unreleased;
+use super::ledger::record::State;
 use super::ports::device::qdisc_of_lag;
+use super::ports::{Left, Unreleased};
 use crate::install::Request;
 use crate::wire::filter::Hook;
 
@@ -21,7 +22,7 @@ impl Core {
     pub(super) fn release_what_is_left(&self) {
         let monitor = self.sockets.monitor.lock();
         self.release_former_members(monitor.links());
-        self.ports.remove_left(&mut self.sockets.control.lock());
+        self.ports.remove_left(&mut self.sockets.control.lock(), |made| self.is_held(made));
     }
 
     /// Removes what is left of members that left a LAG and of ports that left the configuration while no agent ran, and forgets the queueing
@@ -56,6 +57,14 @@ impl Core {
             left.insert(ifindex, reason);
         }
         self.ports.note_unreleased(links, left);
+    }
+
+    /// Whether rules of this agent are at a queueing discipline, or on their way there.
+    pub(super) fn is_held(&self, made: &Left) -> bool {
+        let Left::Qdisc { ifindex: Ifindex(interface), qdisc } = *made else { return false };
+        let ingress = qdisc.ingress_block.map_or(Hook::Ingress { interface }, |block| Hook::Block { number: block.0 });
+        let is_there = |hook: Hook| hook == ingress || hook == Hook::Egress { interface };
+        !self.ledger.select(|state, record| state != State::Parked && is_there(record.place.hook)).is_empty()
     }
 
     /// Deletes what this agent has in the block of a LAG that is gone. No flow can adopt what an earlier run left there: a rule says by its

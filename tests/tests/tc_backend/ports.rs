@@ -1,5 +1,10 @@
 //! Ports of all kinds, and what is made for them.
 
+use std::io::Read;
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
 use sluice_flow::Cause;
 use sluice_flow::backend::{Adoption, DeviceEvent, InstalledRule};
 use sluice_flow::chain::ChainId;
@@ -15,6 +20,7 @@ use crate::stories;
 
 stories![
     a_port_that_goes_takes_its_qdisc_with_it_only_if_that_was_made_for_it,
+    a_qdisc_goes_with_its_port_also_if_rules_were_on_their_way_there,
     a_port_without_a_device_is_refused,
     a_port_that_is_expected_works_once_its_device_is_there,
     a_device_that_is_gone_is_no_longer_listed_as_one_with_a_qdisc_of_ours,
@@ -49,6 +55,35 @@ fn a_port_that_goes_takes_its_qdisc_with_it_only_if_that_was_made_for_it(network
     device.backend.detach_port(PortNumber(1)).unwrap();
     assert!(qdiscs(network).contains("clsact"));
     assert_eq!(device.backend.detach_port(PortNumber(1)).unwrap_err().label(), "port");
+}
+
+/// Whether there is a rule at the first port. Reads no more of the list than that.
+fn has_a_rule() -> bool {
+    let mut command = Command::new("tc");
+    command.args(["filter", "show", "dev", "p1", "ingress"]);
+    let mut list = command.stdout(Stdio::piped()).spawn().unwrap();
+    let is_any = list.stdout.take().unwrap().read(&mut [0]).unwrap() > 0;
+    list.kill().unwrap();
+    list.wait().unwrap();
+    is_any
+}
+
+fn a_qdisc_goes_with_its_port_also_if_rules_were_on_their_way_there(network: &Network) {
+    let mut device = Device::open();
+    let backend = Arc::clone(&device.backend);
+    let key = |number: u32| TO_B.replace("10.0.0.2", &Ipv4Addr::from_bits(0x0a01_0000 + number).to_string());
+    let flows: Vec<_> = (0..20_000).map(|number| (key(number), "2")).collect();
+    // A worker sends its whole batch to the port that it began with.
+    let installed = std::thread::scope(|scope| {
+        let installing = scope.spawn(|| device.install_all(&flows));
+        eventually("rules come", has_a_rule);
+        backend.detach_port(PortNumber(1)).unwrap();
+        installing.join().unwrap()
+    });
+    assert!(qdiscs(network).contains("ingress"), "there are rules");
+    let rules: Vec<_> = installed.into_iter().filter_map(Result::ok).collect();
+    device.remove_all(&rules);
+    eventually("the queueing discipline goes after its rules", || !qdiscs(network).contains("ingress"));
 }
 
 fn a_device_that_is_gone_is_no_longer_listed_as_one_with_a_qdisc_of_ours(network: &Network) {

@@ -122,11 +122,20 @@ impl Ports {
         self.remove_once_more(control, made, None);
     }
 
-    /// Tries again to remove what could not be removed, except for what a port has again.
-    pub(crate) fn remove_left(&self, control: &mut Control) {
+    /// Has something removed [another time](Self::remove_left).
+    pub(crate) fn remove_later(&self, made: Left, reason: String) {
+        self.left.lock().push((made, reason));
+    }
+
+    /// Tries again to remove what could not be removed, except for what a port has again. What is still held waits.
+    pub(crate) fn remove_left(&self, control: &mut Control, is_held: impl Fn(&Left) -> bool) {
         let left = std::mem::take(&mut *self.left.lock());
         for (made, reason) in left.into_iter().filter(|(made, _)| !self.is_of_a_port(made)) {
-            self.remove_once_more(control, made, Some(reason));
+            if is_held(&made) {
+                self.remove_later(made, reason);
+            } else {
+                self.remove_once_more(control, made, Some(reason));
+            }
         }
     }
 
@@ -146,7 +155,7 @@ impl Ports {
         if known.as_ref() != Some(&reason) {
             tracing::warn!("{made} was made for a port that is gone, and is removed another time: {reason}");
         }
-        self.left.lock().push((made, reason));
+        self.remove_later(made, reason);
     }
 
     fn is_of_a_port(&self, made: &Left) -> bool {
