@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 use super::access::Caller;
+use super::places::Place;
 
 /// How long a client may take to say the first thing: from then on it is asked whether it is there.
 const GREETING: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ pub(super) struct Connection {
     io: Io,
     caller: Caller,
     greeting: Option<Greeting>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 pub(super) enum Io {
@@ -40,7 +40,7 @@ struct Greeting {
 
 impl Connection {
     /// One that has just come, and its place among all.
-    pub(super) fn new(io: Io, caller: Caller, place: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(io: Io, caller: Caller, place: Place) -> Self {
         let greeting = Some(Greeting { deadline: Box::pin(sleep(GREETING)), missing: PREFACE });
         Self { io, caller, greeting, _place: place }
     }
@@ -112,7 +112,7 @@ mod tests {
     fn pair() -> (Connection, UnixStream) {
         let (io, client) = UnixStream::pair().unwrap();
         let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        (Connection::new(Io::Local(io), Caller::new(Access::Nothing), place), client)
+        (Connection::new(Io::Local(io), Caller::new(Access::Nothing), place.into()), client)
     }
 
     #[tokio::test(start_paused = true)]

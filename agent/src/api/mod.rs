@@ -30,6 +30,7 @@ mod leases;
 mod objects;
 mod opi;
 mod outcomes;
+mod places;
 mod reader;
 mod replace;
 mod server;

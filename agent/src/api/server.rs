@@ -31,6 +31,7 @@ use super::access::{Access, Caller};
 use super::connection::{Connection, Io};
 use super::handshakes::Handshakes;
 use super::leases::{Leases, LeasesError, end_leases};
+use super::places::Places;
 use super::tls::{Identity, Tls, TlsError};
 use super::{Api, Shared, opi};
 use crate::agent::Agent;
@@ -200,7 +201,7 @@ async fn accept_local(listener: UnixListener, admission: Admission, accepted: mp
         match Peer::of(&stream).map_err(|error| error.to_string()).and_then(|peer| admission.check(peer)) {
             Ok(()) => {
                 let caller = Caller::new(Access::Everything);
-                let connection = Connection::new(Io::Local(stream), caller, place);
+                let connection = Connection::new(Io::Local(stream), caller, place.into());
                 if accepted.send(Ok(connection)).await.is_err() {
                     return;
                 }
@@ -213,7 +214,7 @@ async fn accept_local(listener: UnixListener, admission: Admission, accepted: mp
 
 /// Accepts who shows a certificate of the authorities. Who shows none takes no place of those who do.
 async fn accept_remote(listener: TcpListener, tls: Tls, api: Arc<Api>, accepted: mpsc::Sender<io::Result<Connection>>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Places::new(CONNECTIONS);
     let mut handshakes = Handshakes::default();
     loop {
         let (stream, from) = match listener.accept().await {
@@ -227,17 +228,10 @@ async fn accept_remote(listener: TcpListener, tls: Tls, api: Arc<Api>, accepted:
         let acceptor = TlsAcceptor::from(tls.config());
         let (api, accepted, places) = (api.clone(), accepted.clone(), places.clone());
         let crowded_out = handshakes.begin(from.ip(), async move {
-            let admitted = timeout(HANDSHAKE, admit(&api, &acceptor, stream)).await;
-            let admitted = admitted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).and_then(|client| {
-                let place = places.try_acquire_owned();
-                let place = place.map_err(|_| io::Error::other(format!("{CONNECTIONS} are connected")))?;
-                Ok((client, place))
-            });
-            match admitted {
-                Ok(((io, access), place)) => {
-                    // Fails only if the agent stops.
-                    let _ = accepted.send(Ok(Connection::new(io, Caller::new(access), place))).await;
-                }
+            let admitted = timeout(HANDSHAKE, admit(&api, &acceptor, &places, stream)).await;
+            match admitted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+                // Fails only if the agent stops.
+                Ok(connection) => drop(accepted.send(Ok(connection)).await),
                 Err(error) => tracing::warn!("a client of the gRPC interface at {from} is turned away: {error}"),
             }
         });
@@ -249,13 +243,16 @@ async fn accept_remote(listener: TcpListener, tls: Tls, api: Arc<Api>, accepted:
     }
 }
 
-async fn admit(api: &Api, acceptor: &TlsAcceptor, stream: TcpStream) -> io::Result<(Io, Access)> {
+async fn admit(api: &Api, acceptor: &TlsAcceptor, places: &Places, stream: TcpStream) -> io::Result<Connection> {
     stream.set_nodelay(true)?;
     let stream = acceptor.accept(stream).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let identity = Identity::of(certificate.ok_or_else(|| io::Error::other("it has shown no certificate"))?)?;
+    let place = places
+        .take(&identity.names)
+        .map_err(|reason| io::Error::other(format!("{}: {reason}", identity.names.join(", "))))?;
     let access = Access::of_certificate(identity, api.agent.clone());
-    Ok((Io::Remote(Box::new(stream)), access))
+    Ok(Connection::new(Io::Remote(Box::new(stream)), Caller::new(access), place))
 }
 
 /// `sluice.v1.Flows`, where only the streams that change flows have long messages: of these a connection has few at a time.

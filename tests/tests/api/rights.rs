@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use sluice_client::{Client, Details, Tls, add, delete, flow, openoffload, v1};
@@ -249,6 +249,35 @@ async fn who_shows_no_certificate_keeps_nobody_out_who_has_one() {
     });
     assert!(is_open(&silent[299]) && !is_open(&silent[0]), "of the oldest one");
     assert!(daemon.log().contains("it has shown no certificate yet, and too many others have not either"));
+    drop(daemon);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test]
+async fn a_client_with_a_certificate_keeps_nobody_out_however_often_it_connects() {
+    const SHARE: usize = 64;
+    let folder = new_folder();
+    let authority = Authority::new(&folder);
+    let address = free_address();
+    let daemon = Daemon::start(&authority.config(address, CLIENTS));
+    let entrance = format!("https://{address}");
+    let ask = async |name: &str| {
+        let client = Client::remote(&entrance, &authority.tls(name, "agent.example")).await?;
+        client.agent().list_owners(v1::ListOwnersRequest {}).await?;
+        Ok::<_, sluice_client::Error>(client)
+    };
+    let mut connected = Vec::new();
+    for _ in 0..SHARE {
+        connected.push(ask("controller.example").await.unwrap());
+    }
+    assert!(ask("controller.example").await.is_err(), "it has its share");
+    ask("spiffe://example/operator").await.unwrap();
+    assert!(daemon.log().contains("controller.example: it has 64 connections already, as many as one client may have"));
+    connected.pop();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while let Err(error) = ask("controller.example").await {
+        assert!(Instant::now() < deadline, "{error}");
+    }
     drop(daemon);
     fs::remove_dir_all(folder).unwrap();
 }
