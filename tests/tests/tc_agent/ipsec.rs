@@ -90,12 +90,9 @@ pub(crate) fn rules_of_tunnels_leave_hardware_while_there_is_a_policy_of_ipsec_a
     eventually("the agent knows", || sluice(&daemon, &["audit"]) == AS_WANTED);
 
     // The next agent takes over rules that are as they should be, and those that are not are made so.
-    let restart = |mut daemon: Daemon| {
-        daemon.signal("KILL");
-        daemon.wait();
-        start()
-    };
-    daemon = restart(daemon);
+    daemon.signal("KILL");
+    daemon.wait();
+    daemon = start();
     assert_eq!(daemon.metric("sluice_start_rules{fate=\"adopted\"}"), Some(4.0));
     assert_eq!(are_kept_out(), [Some(false), Some(true), Some(false), Some(true)]);
     daemon.signal("KILL");
