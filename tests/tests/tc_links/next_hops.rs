@@ -31,7 +31,7 @@ fn a_next_hop_says_which_tags_are_put_on_and_by_which_device_its_packets_leave(s
     };
     let single = device(0x8100, 7, Some("p0"), false);
     let stacked = [device(0x8100, 9, Some("p0.8"), true), device(0x88a8, 8, Some("p0"), false)];
-    for ((device, neighbour), vlans) in networks.into_iter().zip([&[][..], &[single.clone()], &stacked]) {
+    for ((device, neighbour), vlans) in networks.into_iter().zip([&[][..], std::slice::from_ref(&single), &stacked]) {
         eventually_has(&mut next_hops, device, neighbour, vlans);
     }
 
