@@ -2,7 +2,7 @@
 //! (`include/uapi/linux/xfrm.h`).
 
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use netlink_sys::protocols::NETLINK_XFRM;
@@ -11,12 +11,14 @@ use rustix::io::Errno;
 
 use crate::control::{Control, ROOM, receive};
 use crate::error::LinkError;
-use crate::netlink::attribute::{Attributes, Fields, Malformed};
+use crate::netlink::attribute::{Attributes, Fields, Malformed, Writer};
 use crate::netlink::message::Message;
 
 /// `XFRM_MSG_NEWPOLICY` and `XFRM_MSG_GETPOLICY`
 const NEW_POLICY: u16 = 0x13;
 const GET_POLICY: u16 = 0x15;
+/// `XFRM_MSG_GETDEFAULT`, since Linux 5.15. Also what the kernel notifies of another default as.
+const GET_DEFAULT: u16 = 0x28;
 /// `XFRMNLGRP_POLICY`
 const GROUP: u32 = 4;
 /// Bytes of `struct xfrm_userpolicy_info`, behind which attributes follow; and where in it the direction is.
@@ -28,6 +30,8 @@ const OUT: u8 = 1;
 const FORWARD: u8 = 2;
 /// `IPPROTO_UDP`
 const UDP: u8 = 17;
+/// `XFRM_USERPOLICY_BLOCK`
+const BLOCK: u8 = 1;
 /// `XFRM_POLICY_ALLOW`
 const ALLOW: u8 = 0;
 /// `XFRMA_TMPL`, `XFRMA_MARK` and `XFRMA_IF_ID`
@@ -148,7 +152,9 @@ impl IpsecPolicies {
                 found.extend(policy(message)?);
                 Ok(())
             };
-            self.policies = PolicyList(control.dump("list the policies of IPsec", GET_POLICY, |_| (), each)?);
+            let mut found = control.dump("list the policies of IPsec", GET_POLICY, |_| (), each)?;
+            found.extend(defaults(control)?);
+            self.policies = PolicyList(found);
         }
         self.is_behind = false;
         Ok(())
@@ -220,6 +226,39 @@ fn open() -> Result<(Socket, Control), LinkError> {
     Ok((socket, Control::ipsec()?))
 }
 
+/// What packets that no policy is for must not do in the clear (`ip xfrm policy setdefault`).
+fn defaults(control: &mut Control) -> Result<Vec<Policy>, LinkError> {
+    let mut found = Vec::new();
+    // `struct xfrm_userpolicy_default`
+    let body = |writer: &mut Writer<'_>| writer.raw(&[0; 3]);
+    let asked = control.request("look up the default policies of IPsec", GET_DEFAULT, 0, body, |message| {
+        found.extend(default_policies(message)?);
+        Ok(())
+    });
+    match asked {
+        // Linux before 5.15 has none.
+        Err(LinkError::Refused { reason, .. }) if reason.errno == Errno::INVAL => Ok(found),
+        asked => asked.map(|()| found),
+    }
+}
+
+/// Reads the defaults. One that lets nothing pass is a policy for all packets: which of them have one of their own does not matter then.
+fn default_policies(message: &Message<'_>) -> Result<Vec<Policy>, Malformed> {
+    if message.header.kind != GET_DEFAULT {
+        return Ok(Vec::new());
+    }
+    let of_directions: [u8; 3] = Fields::new(message.payload, "default policies of IPsec").bytes()?;
+    let blocked = of_directions.into_iter().zip([IN, FORWARD, OUT]).filter(|(default, _)| *default == BLOCK);
+    let families: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    let all = |direction| {
+        families.map(|address| {
+            let all = Prefix { address, length: 0 };
+            Policy { direction, source: all, destination: all, protocol: 0, port: (0, 0) }
+        })
+    };
+    Ok(blocked.flat_map(|(_, direction)| all(direction)).collect())
+}
+
 /// Reads a policy; `None` of one that lets packets pass as they are. Those with a number of an interface or a mark are for packets that
 /// a device of IPsec has, which is no port.
 fn policy(message: &Message<'_>) -> Result<Option<Policy>, Malformed> {
@@ -263,7 +302,6 @@ fn policy(message: &Message<'_>) -> Result<Option<Policy>, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::attribute::Writer;
     use crate::netlink::message::{Header, Messages, write};
 
     const TCP: u8 = 6;
@@ -363,6 +401,32 @@ mod tests {
         };
         assert_eq!(of_interface(3), None);
         assert!(of_interface(0).is_some());
+    }
+
+    #[test]
+    fn a_default_that_lets_nothing_pass_is_a_policy_for_all_packets_of_its_direction() {
+        let defaults = |of_directions: &[u8; 3]| {
+            let mut bytes = Vec::new();
+            let header = Header { kind: GET_DEFAULT, flags: 0, sequence: 0, port: 0 };
+            write(&mut bytes, header, |writer| writer.raw(of_directions)).unwrap();
+            PolicyList(default_policies(&Messages::new(&bytes).next().unwrap().unwrap()).unwrap())
+        };
+        let packets = |source: &str, destination: &str| Packets {
+            source: Addresses::one(source.parse().unwrap()),
+            destination: Addresses::one(destination.parse().unwrap()),
+            protocol: UDP,
+            udp_port: Some(4789),
+        };
+        let accepts = 2;
+        assert!(defaults(&[accepts; 3]).is_empty());
+        for packets in [packets("192.0.2.1", "198.51.100.1"), packets("fd01::1", "fd02::1")] {
+            let covered = |list: &PolicyList| {
+                [list.cover_received(&packets), list.cover(&[FORWARD], &packets), list.cover_sent(&packets)]
+            };
+            assert_eq!(covered(&defaults(&[BLOCK, accepts, accepts])), [true, false, false]);
+            assert_eq!(covered(&defaults(&[accepts, BLOCK, accepts])), [false, true, false]);
+            assert_eq!(covered(&defaults(&[0, accepts, BLOCK])), [false, false, true]);
+        }
     }
 
     #[test]

@@ -159,15 +159,16 @@ impl Follower {
 
     /// Waits for something to change, and tells of it.
     fn follow(&mut self) -> Result<(), LinkError> {
-        let found = self.next_hops.poll_beside(self.policies.socket(), LONGEST)?;
+        let polled = self.next_hops.poll_beside(self.policies.socket(), LONGEST);
+        // Of policies also while there is no word of next hops, and the other way round.
         let renewed = self.policies.renew();
-        self.take(found);
+        let polled = polled.map(|found| self.take(found));
         if renewed? {
             // Ways first: what goes out in the clear is worse than what comes in so.
             self.targets.values().for_each(|followed| self.tell(followed));
             self.tell_policies(self.policies.list().clone());
         }
-        Ok(())
+        polled
     }
 
     fn take(&mut self, found: Vec<Found>) {

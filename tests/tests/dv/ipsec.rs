@@ -130,6 +130,28 @@ fn a_flow_into_a_tunnel_that_a_policy_is_for_leaves_the_device_and_comes_back() 
 }
 
 #[test]
+fn flows_of_tunnels_leave_the_device_while_the_kernel_lets_nothing_pass_that_no_policy_is_for() {
+    let name = "ipsec::flows_of_tunnels_leave_the_device_while_the_kernel_lets_nothing_pass_that_no_policy_is_for";
+    in_network_namespace("bluefield-3", name, |ports| {
+        let mut wrapped = Wrapped::open(ports);
+        let there = wrapped.add(9);
+        let back = wrapped.put(8, &from(8));
+        ip("xfrm policy setdefault out block");
+        wrapped.waits_for(&DeviceEvent::PortChanged(TUNNEL));
+        assert_eq!(wrapped.sent_to(9), None);
+        assert!(wrapped.redo(9, &to(9), there).is_some_and(|reason| reason.ends_with(SENT)));
+        assert_eq!(wrapped.redo(8, &from(8), back), None);
+        ip("xfrm policy setdefault in block out accept");
+        changes(&wrapped.events, neighbour(9));
+        wrapped.put(9, &to(9));
+        assert!(wrapped.sent_to(9).is_some());
+        eventually("what comes in the clear is the kernel's", || {
+            wrapped.nic.explain(&from(8)).is_err_and(|refusal| refusal.to_string() == RECEIVED)
+        });
+    });
+}
+
+#[test]
 fn a_flow_that_is_added_while_a_policy_is_for_its_packets_is_refused_and_says_so() {
     let name = "ipsec::a_flow_that_is_added_while_a_policy_is_for_its_packets_is_refused_and_says_so";
     in_network_namespace("bluefield-3", name, |ports| {
